@@ -1,0 +1,169 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/scheduler/rows.h"
+
+namespace switchyard::store {
+
+using scheduler::AttemptRow;
+using scheduler::AttemptStatus;
+using scheduler::CheckpointRow;
+using scheduler::ChunkRow;
+using scheduler::HistoryRow;
+using scheduler::IdemRow;
+using scheduler::LinkRow;
+using scheduler::LogRow;
+using scheduler::MemberRow;
+using scheduler::RunProgress;
+using scheduler::RunRow;
+using scheduler::RunStatus;
+using scheduler::StreamEventRow;
+using scheduler::StreamRow;
+using scheduler::SummaryReset;
+using scheduler::SummaryRow;
+using scheduler::SweepRow;
+using scheduler::SweepStatus;
+using scheduler::WorkerRow;
+
+// One row to write. By type:
+//   SweepRow, RunRow, LinkRow, AttemptRow   insert; present already: kInternal
+//   SweepStatus, RunStatus, AttemptStatus   replace the changing columns; no such row, or the
+//   stored
+//                                           state is terminal and differs: kInternal
+//   MemberRow, StreamRow, WorkerRow,
+//   CheckpointRow, SummaryRow, RunProgress  insert or replace by key. A MemberRow that is not
+//                                           terminal holds the reservation of its (worker, slot)s;
+//                                           one held by another member: kInternal; a terminal one
+//                                           lets them go.
+//   ChunkRow, StreamEventRow, LogRow,
+//   HistoryRow                              append
+//   SummaryReset                            deletes the run's summaries
+//   IdemRow                                 insert
+// A RunRow and a SweepRow are always followed by their status in the same commit.
+using Write =
+    std::variant<SweepRow, SweepStatus, LinkRow, RunRow, RunStatus, AttemptRow, AttemptStatus,
+                 MemberRow, StreamRow, ChunkRow, StreamEventRow, LogRow, CheckpointRow, SummaryRow,
+                 SummaryReset, RunProgress, IdemRow, WorkerRow, HistoryRow>;
+
+struct Meta {
+  std::string cluster_id;
+  uint32_t generation = 0;
+  uint32_t boot = 0;  // already raised for this start
+  uint32_t schema = 0;
+};
+
+// What the reducer needs at start.
+struct Snapshot {
+  Meta meta;
+  Epoch last_epoch;                       // highest ever given; 0: none
+  std::vector<SweepRow> sweeps;           // not terminal, without `spec`
+  std::vector<SweepStatus> sweep_status;  // of these
+  std::vector<RunRow> runs;               // not terminal, without `spec` and `attempt_spec`
+  std::vector<RunStatus> run_status;
+  std::vector<LinkRow> links;        // of these runs to not terminal sweeps, without columns
+  std::vector<AttemptRow> attempts;  // not terminal, or with a stream that is not sealed
+  std::vector<AttemptStatus> attempt_status;
+  std::vector<MemberRow> members;  // of these attempts
+  std::vector<StreamRow> streams;
+  std::vector<CheckpointRow> checkpoints;  // PUBLISHED ones of these runs
+  std::vector<SummaryRow> summaries;       // of these runs
+  std::vector<RunProgress> progress;
+  std::vector<WorkerRow> workers;
+};
+
+// ---------------------------------------------------------------- reading
+
+struct SweepInfo {
+  SweepRow row;  // `spec` only where asked for
+  SweepStatus status;
+};
+
+// A run as seen in one sweep. A run linked by several sweeps is listed once in each.
+struct RunInfo {
+  LinkRow link;
+  std::string sweep_name;
+  RunRow row;  // `spec` and `attempt_spec` only from GetRun
+  RunStatus status;
+  uint64_t step = 0;
+  WorkerId worker;  // of the newest attempt; nil: none
+  std::string worker_host;
+  std::vector<SummaryRow> summaries;  // the asked series, in the order asked, absent ones left out
+};
+
+struct AttemptInfo {
+  AttemptRow row;
+  AttemptStatus status;
+  std::vector<MemberRow> members;
+  std::vector<StreamRow> streams;
+  std::string worker_host;
+};
+
+struct RunFilter {
+  std::optional<SweepId> sweep;             // none: all sweeps
+  std::vector<scheduler::RunState> states;  // empty: all
+  std::vector<std::string> series;          // whose summaries come along
+};
+
+struct RunPage {
+  std::vector<RunInfo> runs;
+  std::string next;    // empty at the end
+  uint64_t total = 0;  // of the filter, all pages
+};
+
+struct SweepPage {
+  std::vector<SweepInfo> sweeps;
+  std::string next;
+};
+
+struct CurvePoint {
+  uint64_t step = 0;
+  uint64_t ms = 0;
+  double value = 0;
+  std::vector<float> values;  // vectors
+  uint32_t attempt = 0;       // ordinal
+};
+
+struct CurveQuery {
+  RunId run;
+  std::string series;
+  uint32_t attempt = 0;  // ordinal; 0: canonical
+  uint64_t from_step = 0;
+  std::string page;  // `next` of the page before
+  size_t limit = 10000;
+};
+
+struct CurvePage {
+  bool is_vector = false;
+  std::vector<uint32_t> shape;
+  std::vector<CurvePoint> points;
+  std::string next;
+};
+
+struct LogPage {
+  std::string data;
+  uint64_t next_offset = 0;
+  bool at_end = false;  // attempt ended, and its stream is complete: no more will come
+  uint32_t attempt = 0;
+  uint64_t skipped = 0;  // bytes left out before `data`
+};
+
+// Bytes of what a trainer gets.
+struct RunDocument {
+  std::string spec;
+  std::string attempt_spec;
+};
+
+// A run that already has this identity and stands: live, SUCCEEDED or FAILED(guard).
+struct ValidRun {
+  RunId id;
+  scheduler::RunState state = scheduler::RunState::kQueued;
+};
+
+}  // namespace switchyard::store
