@@ -6,24 +6,33 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/base/status.h"
 
 // The codec of chunk blobs: seq, step and millisecond columns and the raw value bits. Regular
-// columns (constant stride) cost a few bytes. Pure, thread-safe.
+// columns (constant stride), constant values and doubles that are floats are stored short; every
+// bit comes back. Pure, thread-safe.
 namespace switchyard::store {
 
-// `values`: little-endian float64, or float32 times the product of the shape for vectors, in order
-// of the points. The columns have equal length, at least 1; seqs rise strictly, steps do not fall.
-std::string EncodeChunk(std::span<const uint64_t> seqs, std::span<const uint64_t> steps,
-                        std::span<const uint64_t> ms, std::string_view values);
-
-struct DecodedChunk {
+// Points of one series, column by column, in order of seq.
+struct ChunkColumns {
   std::vector<uint64_t> seqs;
   std::vector<uint64_t> steps;
-  std::vector<uint64_t> ms;
+  std::vector<uint64_t> ms;  // milliseconds since the attempt's start
+  bool is_vector = false;
+  uint32_t width = 1;  // values of a point: product of the shape, 1 for scalars
+  // Little-endian: float64 for scalars, float32 for vectors.
   std::string values;
+
+  size_t size() const { return seqs.size(); }
 };
-// kDataLoss when the blob is not one of EncodeChunk's.
-Result<DecodedChunk> DecodeChunk(std::string_view blob);
+
+// Appends the blob to `out`. The columns must have equal length (checked).
+void EncodeChunk(const ChunkColumns& columns, std::string* out);
+
+// Appends the points of `blob` to `columns`. kDataLoss: damaged, or of another kind or width than
+// the points that are there.
+Status DecodeChunkInto(std::string_view blob, ChunkColumns* columns);
+Result<ChunkColumns> DecodeChunk(std::string_view blob);
 
 }  // namespace switchyard::store
