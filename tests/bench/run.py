@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Runs the benches, beside what a user would pick instead where an environment for it is named, and prints Markdown rows.
+
+usage: run.py [--build DIR] [--peers PYTHON] [--only NAME[,NAME]]      names: train step append completions scale
+
+Each row carries the machine's noise in the same seconds: idle CPU before it, and the median time of a synced 4 KiB append.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "integration"))
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--build", default="build/dev")
+parser.add_argument("--peers", help="a Python with the packages of tests/bench/peers/README.md")
+parser.add_argument("--only", default="train,step,append,completions,scale")
+options = parser.parse_args()
+os.environ["SWITCHYARD_BUILD_DIR"] = options.build
+import harness  # noqa: E402  (reads SWITCHYARD_BUILD_DIR)
+
+BIN, BENCH = harness.BIN, harness.BUILD / "bin"
+
+
+def noise():
+    def jiffies():
+        values = [int(v) for v in open("/proc/stat").readline().split()[1:]]
+        return values[3] + values[4], sum(values)
+    idle, total = jiffies()
+    time.sleep(1)
+    idle2, total2 = jiffies()
+    times = []
+    with tempfile.NamedTemporaryFile(dir=harness.BUILD) as file:
+        for _ in range(50):
+            start = time.perf_counter()
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - start)
+    return f"idle {100 * (idle2 - idle) / (total2 - total):.0f} %, sync {statistics.median(times) * 1e3:.2f} ms"
+
+
+def row(what, ours, unit, peer="", note=""):
+    print(f"| {what} | {ours} {unit} | {peer} | {note} | {noise()} |", flush=True)
+
+
+def peer(script, *arguments):
+    """`key=value` pairs that a peer prints, or nothing without --peers."""
+    if not options.peers:
+        return {}
+    result = subprocess.run([options.peers, str(HERE / "peers" / script), *map(str, arguments)], capture_output=True, text=True)
+    if result.returncode != 0:
+        print(f"{script} failed: {result.stderr[-500:]}", file=sys.stderr)
+        return {}
+    return dict(re.findall(r"(\w+)=(\S+)", result.stdout))
+
+
+def corpus():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="switchyard-bench-"))
+    harness.make_corpus(folder, kilobytes=400)
+    return folder
+
+
+def train(spec, threads, skip=10):
+    """Tokens per second of a trainer run, over the median step after `skip`."""
+    path = pathlib.Path(tempfile.mkstemp(suffix=".json")[1])
+    path.write_text(json.dumps(spec))
+    result = subprocess.run([str(BIN / "switchyard-trainer"), "--spec", str(path), "--threads", str(threads)], capture_output=True, text=True,
+                            env={**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)})
+    path.unlink()
+    if result.returncode != 0:
+        sys.exit(f"trainer ended with {result.returncode}: {result.stderr[-1000:]}")
+    seconds = []
+    for line in result.stdout.splitlines():
+        event = json.loads(line) if line.startswith("{") else {}
+        if event.get("t") == "m" and "train/step_seconds" in event.get("s", {}):
+            seconds.append(event["s"]["train/step_seconds"])
+    tokens = spec["train"]["batch"] * spec["train"]["target_len"]
+    return tokens * len(seconds[skip:]) / sum(seconds[skip:]), tokens / min(seconds[skip:])
+
+
+def bench_train():
+    folder = corpus()
+    for router in ("smoe", "dense"):
+        spec = {"kind": "RUN_KIND_TRAIN", "seed": 1,
+                "data": {"files": {"tokens": "TOKENS_BYTES256", "domains": [{"id": "c", "globs": [f"{folder}/c/*"]}, {"id": "english", "globs": [f"{folder}/english/*"]}]}},
+                "model": {"transformer_xl": {"layers": 4, "d_model": 128, "heads": 4, "d_head": 32, "d_inner": 128, "dropout": 0},
+                          "moe": {"layers": [0, 1, 2, 3], "experts": 8, "router": {router: {}}}},
+                "train": {"steps": 80, "batch": 8, "target_len": 128, "memory_len": 128, "optimizer": {"adam": {"lr": 0.001}}, "clip_norm": 0.25},
+                "eval": {"max_tokens": 2048}}
+        theirs = peer("train_pytorch.py", 1, 60, router)
+        ours, _ = train(spec, 1)
+        other = float(theirs.get("tokens_per_s", 0))
+        row(f"train TXL L4 d128 E8 K2 {router}, 8 x 128 tokens, 1 thread, fp32", f"{ours:,.0f}", "tokens/s",
+            f"PyTorch {other:,.0f} tokens/s" if other else "", f"{ours / other:.2f}x" if other else "")
+    shutil.rmtree(folder)
+
+
+def bench_step():
+    folder = corpus()
+    for precision, name in (("PRECISION_FP32", "fp32"), ("PRECISION_BF16", "bf16")):
+        spec = {"kind": "RUN_KIND_TRAIN", "seed": 1,
+                "data": {"files": {"tokens": "TOKENS_BYTES256", "domains": [{"id": "c", "globs": [f"{folder}/c/*"]}]}},
+                "model": {"decoder": {"layers": 4, "d_model": 352, "heads": 8, "d_inner": 512},
+                          "moe": {"layers": [0, 1, 2, 3], "experts": 16, "top_k": 2, "router": {"smoe": {}, "gate_norm": "GATE_NORM_SOFTMAX_FULL_RENORM"},
+                                  "losses": [{"id": "hf_mixtral", "coef": 0.01}]}},
+                "train": {"steps": 12, "batch": 8, "target_len": 256, "optimizer": {"adamw": {"lr": 0.0001}}, "clip_norm": 1.0, "precision": precision},
+                "eval": {"max_tokens": 2048}}
+        best_peer, which = 0.0, ""
+        for how in ("eager", "grouped_mm", "compile"):
+            other = float(peer("step_transformers.py", 2, name, how).get("tokens_per_s", 0))
+            if other > best_peer:
+                best_peer, which = other, how
+        _, ours = train(spec, 2, skip=2)
+        row(f"step decoder L4 d352 E16 K2 f512, 8 x 256 tokens, 2 threads, {name}", f"{ours:,.0f}", "tokens/s",
+            f"transformers {which} {best_peer:,.0f} tokens/s" if best_peer else "", f"{ours / best_peer:.2f}x" if best_peer else "")
+    shutil.rmtree(folder)
+
+
+def sleeping_sweep(cluster, name, cells):
+    """A sweep of `cells` runs that only a fake worker or a no-op trainer executes."""
+    text = harness.tiny_sweep("/nonexistent", name=name, steps=10, eval_every=0, seeds="[1]")
+    head, _ = text.split("space:")
+    values = ", ".join(f"{1e-4 + i * 1e-7:.9g}" for i in range(cells))
+    return cluster.write(f"{name}.yaml", head + f"space:\n  grid:\n    train.optimizer.adam.lr: [{values}]\nreplicates: {{seeds: [1]}}\n")
+
+
+def bench_append():
+    theirs = peer("points_mlflow.py", 4, 5)
+    other = float(theirs.get("points_per_s", 0))
+    for points in (200, 1000, 5000):
+        cluster = harness.Cluster()
+        try:
+            cluster.start_coordinator()
+            cluster.cli("submit", sleeping_sweep(cluster, "append", 8))
+            result = subprocess.run([str(BENCH / "append_bench"), f"unix:{cluster.socket}", "8", str(points), "5"], capture_output=True, text=True)
+            if result.returncode != 0:
+                sys.exit(result.stderr)
+            ours = dict(re.findall(r"(\w+)=(\S+)", result.stdout))
+            size = sum(f.stat().st_size for f in (cluster.folder / "coordinator").glob("*.db*"))
+            total = float(ours["points_per_s"]) * 5
+            rate = float(ours["points_per_s"])
+            row(f"append, 8 clients, {points} points a call, committed", f"{rate:,.0f}", "points/s",
+                f"MLflow {other:,.0f} points/s" if other else "",
+                (f"{rate / other:.0f}x; " if other else "") + f"p50 {ours['p50_ms']} ms, p99 {ours['p99_ms']} ms, {size / total:.1f} bytes/point on disk")
+        finally:
+            cluster.close()
+
+
+def bench_completions():
+    cells = 2000
+    other = float(peer("noop_hyperqueue.py", cells).get("tasks_per_s", 0))
+    cluster = harness.Cluster()
+    try:
+        cluster.start_coordinator()
+        file = sleeping_sweep(cluster, "noop", cells)
+        cluster.start_worker("worker", 2, BENCH / "switchyard_noop_trainer_tool")
+        start = time.perf_counter()
+        cluster.cli("submit", file)
+        cluster.cli("wait", "noop", timeout=300)
+        rate = cells / (time.perf_counter() - start)
+        row(f"{cells} runs of a no-op trainer, a process each, 2 slots, submit to last end recorded", f"{rate:,.0f}", "runs/s",
+            f"HyperQueue {other:,.0f} tasks/s" if other else "", f"{rate / other:.2f}x" if other else "")
+    finally:
+        cluster.close()
+
+
+def bench_scale():
+    cluster = harness.Cluster()
+    try:
+        coordinator = cluster.start_coordinator()
+        worker = cluster.start_worker("worker", 2)
+        time.sleep(3)
+        row("coordinator idle, resident", f"{harness.rss_bytes(coordinator['pid']) / 1e6:.1f}", "MB", note="bar 60 MB")
+        row("worker idle, resident", f"{harness.rss_bytes(worker['pid']) / 1e6:.1f}", "MB", note="bar 40 MB")
+        cluster.stop("worker")
+        file = sleeping_sweep(cluster, "big", 10000)
+        start = time.perf_counter()
+        cluster.cli("submit", file)
+        row("submit a sweep of 10,000 cells", f"{time.perf_counter() - start:.2f}", "s", note="bar 2 s")
+        for what, arguments in (("list sweeps", ("ls",)), ("list the first 100 of 10,000 runs", ("ls", "big"))):
+            times = []
+            for _ in range(5):
+                start = time.perf_counter()
+                cluster.cli("-o", "json", *arguments)
+                times.append(time.perf_counter() - start)
+            row(what + ", whole CLI call", f"{1e3 * statistics.median(times):.0f}", "ms", note="bar 100 ms")
+    finally:
+        cluster.close()
+
+
+print("| work | Switchyard | beside it | ratio, remarks | machine |\n|---|---|---|---|---|")
+for name in options.only.split(","):
+    globals()[f"bench_{name}"]()
