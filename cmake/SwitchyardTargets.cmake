@@ -81,6 +81,10 @@ function(switchyard_cc_test)
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} ${ARG_ARGS})
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 900
     ENVIRONMENT "OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
+  if("gpu" IN_LIST ARG_LABELS)
+    # Every test of a gpu program skips together where no GPU is; ctest shall say so.
+    set_tests_properties(${ARG_NAME} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  endif()
 endfunction()
 
 function(switchyard_check_layers)
