@@ -142,6 +142,7 @@ struct SweepStatus {
   StateCounts counts{};
   std::string reason;
   int64_t ended_ms = 0;
+  bool operator==(const SweepStatus&) const = default;
 };
 
 // A run belongs to every sweep that proposed its run_key.
@@ -198,6 +199,7 @@ struct RunStatus {
   int64_t queued_ms = 0;
   int64_t started_ms = 0;  // first attempt
   int64_t ended_ms = 0;
+  bool operator==(const RunStatus&) const = default;
 };
 
 // One execution of a run. `epoch` is its identity.
@@ -207,7 +209,7 @@ struct AttemptRow {
   uint32_t ordinal = 0;  // k, from 1
   WorkerId worker;       // of rank 0
   std::string pool;
-  uint64_t assign_rev = 0;  // n of the Desired that carries it first
+  uint64_t assign_rev = 0;  // of the Desired that carries it first: boot << 40 | n
   Epoch resume_epoch;       // assigned checkpoint; 0: from the start
   uint64_t resume_step = 0;
   std::string resume_path;
@@ -229,6 +231,7 @@ struct AttemptStatus {
   uint64_t final_step = 0;
   int64_t running_ms = 0;
   int64_t ended_ms = 0;
+  bool operator==(const AttemptStatus&) const = default;
 };
 
 // One rank of an attempt. The slots are reserved while the state is not terminal.
@@ -243,6 +246,7 @@ struct MemberRow {
   EndClass end_class = EndClass::kNone;
   bool complete = false;
   std::string evidence;
+  bool operator==(const MemberRow&) const = default;
 };
 
 // The event stream and the raw output of one rank.

@@ -65,7 +65,9 @@ struct Snapshot {
   Epoch last_epoch;                       // highest ever given; 0: none
   std::vector<SweepRow> sweeps;           // not terminal, without `spec`
   std::vector<SweepStatus> sweep_status;  // of these
-  std::vector<RunRow> runs;               // not terminal, without `spec` and `attempt_spec`
+  // Not terminal, or with an attempt that has a stream that is not sealed; without `spec` and
+  // `attempt_spec`.
+  std::vector<RunRow> runs;
   std::vector<RunStatus> run_status;
   std::vector<LinkRow> links;        // of these runs to not terminal sweeps, without columns
   std::vector<AttemptRow> attempts;  // not terminal, or with a stream that is not sealed
@@ -164,6 +166,7 @@ struct RunDocument {
 struct ValidRun {
   RunId id;
   scheduler::RunState state = scheduler::RunState::kQueued;
+  uint32_t rerun = 0;
 };
 
 }  // namespace switchyard::store
