@@ -1,0 +1,112 @@
+#include "worker/eval/routing_series.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <optional>
+
+#include "common/base/check.h"
+#include "common/base/strings.h"
+#include "worker/model/model.h"
+
+namespace switchyard::eval {
+namespace {
+
+// A layer's tensors on the host, and the view of them.
+struct HostRouting {
+  at::Tensor ids;     // [N, K] int64
+  at::Tensor logits;  // [N, E] float32 or undefined
+  at::Tensor valid;   // [N] bool
+  RoutingView view;
+};
+
+HostRouting ToHost(const model::LayerRouting& routing, uint32_t sequences) {
+  HostRouting host;
+  host.ids = routing.expert_ids.to(at::kCPU, at::kLong).contiguous();
+  host.valid = routing.valid.to(at::kCPU, at::kBool).contiguous();
+  host.view.experts = routing.experts;
+  host.view.top_k = static_cast<uint32_t>(host.ids.size(1));
+  host.view.ids = {host.ids.const_data_ptr<int64_t>(), static_cast<size_t>(host.ids.numel())};
+  host.view.valid = {reinterpret_cast<const uint8_t*>(host.valid.const_data_ptr<bool>()),
+                     static_cast<size_t>(host.valid.numel())};
+  host.view.sequences = sequences;
+  if (routing.logits.defined()) {
+    host.logits = routing.logits.to(at::kCPU, at::kFloat).contiguous();
+    host.view.logits = {host.logits.const_data_ptr<float>(),
+                        static_cast<size_t>(host.logits.numel())};
+  }
+  return host;
+}
+
+// Series in the order of first appearance, each with one value per layer reported so far.
+class Columns {
+ public:
+  void Add(const std::string& name, double value) {
+    const auto [it, is_new] = index_.try_emplace(name, columns_.size());
+    if (is_new) columns_.push_back({StrCat("routing/", name), {}, {}});
+    columns_[it->second].values.push_back(static_cast<float>(value));
+  }
+  // Those that every layer has.
+  std::vector<RoutingSeries> Take(size_t layers) {
+    std::vector<RoutingSeries> out;
+    for (RoutingSeries& column : columns_) {
+      if (column.values.size() != layers) continue;
+      column.shape = {static_cast<uint32_t>(layers)};
+      out.push_back(std::move(column));
+    }
+    return out;
+  }
+
+ private:
+  std::map<std::string, size_t> index_;
+  std::vector<RoutingSeries> columns_;
+};
+
+}  // namespace
+
+std::vector<RoutingSeries> RoutingReporter::Report(
+    const std::vector<std::vector<model::LayerRouting>>& micro_batches,
+    const std::vector<uint32_t>& sequences) {
+  SWITCHYARD_CHECK(micro_batches.size() == sequences.size()) << "rows of each micro-batch";
+  if (micro_batches.empty() || micro_batches[0].empty()) return {};
+  const at::NoGradGuard no_grad;
+  const size_t layers = micro_batches[0].size();
+  windows_.resize(layers);
+  Columns columns;
+  RoutingSeries load{"routing/expert_load", {static_cast<uint32_t>(layers), 0}, {}};
+  for (size_t layer = 0; layer < layers; ++layer) {
+    std::vector<HostRouting> hosts;
+    std::vector<RoutingView> views;
+    RoutingCounts counts;
+    for (size_t m = 0; m < micro_batches.size(); ++m) {
+      hosts.push_back(ToHost(micro_batches[m].at(layer), sequences[m]));
+      views.push_back(hosts.back().view);
+      const RoutingCounts part = CountAssignments(views.back());
+      counts.per_expert.resize(part.per_expert.size());
+      for (size_t e = 0; e < part.per_expert.size(); ++e) {
+        counts.per_expert[e] += part.per_expert[e];
+      }
+      counts.tokens += part.tokens;
+      counts.dropped += part.dropped;
+    }
+    const uint32_t top_k = views[0].top_k;
+    const LoadStatistics statistics = ComputeLoad(counts, top_k);
+    for (const auto& [name, value] : ListLoad(statistics)) columns.Add(name, value);
+    load.shape[1] = views[0].experts;
+    load.values.insert(load.values.end(), statistics.load.begin(), statistics.load.end());
+    if (const auto scores = ComputeScores(views)) {
+      for (const auto& [name, value] : ListScores(*scores)) columns.Add(name, value);
+    }
+    windows_[layer].Add(counts, top_k);
+    if (const auto verdict = windows_[layer].Judge()) {
+      columns.Add("dead_experts", verdict->dead);
+      columns.Add("starved_experts", verdict->starved);
+    }
+  }
+  std::vector<RoutingSeries> out = columns.Take(layers);
+  // Layers of different width do not make a rectangle.
+  if (load.values.size() == size_t{load.shape[0]} * load.shape[1]) out.push_back(std::move(load));
+  return out;
+}
+
+}  // namespace switchyard::eval

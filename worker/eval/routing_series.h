@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/eval/routing_telemetry.h"
+
+namespace switchyard::model {
+struct LayerRouting;
+}
+
+namespace switchyard::eval {
+
+// One series value: a vector over the MoE layers, or layers x experts.
+struct RoutingSeries {
+  std::string name;  // "routing/entropy_nats"
+  std::vector<uint32_t> shape;
+  std::vector<float> values;
+};
+
+// Turns what the routers said in one update into series. Keeps the windows that dead experts are
+// judged by. Training thread only.
+class RoutingReporter {
+ public:
+  // `micro_batches[i]`: the MoE layers of micro-batch i in rising order, `sequences[i]` its rows.
+  // Series that the router has no values for (no scores, K = E, window not filled) are left out.
+  std::vector<RoutingSeries> Report(
+      const std::vector<std::vector<model::LayerRouting>>& micro_batches,
+      const std::vector<uint32_t>& sequences);
+
+ private:
+  std::vector<LoadWindow> windows_;  // by MoE layer
+};
+
+}  // namespace switchyard::eval

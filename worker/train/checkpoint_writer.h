@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "worker/train/checkpoint.h"
+
+namespace switchyard::train {
+
+class EventSink;
+
+// Writes checkpoints on a thread of its own, announces each by a `ckpt` line after its rename, and
+// keeps the folder small. A checkpoint that cannot be written (disk full) is a log line; training
+// goes on. Training thread only; the events are written from the other thread.
+class CheckpointWriter {
+ public:
+  struct Options {
+    std::string root;
+    uint64_t epoch = 0;
+    std::string run_key;
+    uint32_t keep_last = 2;
+    uint32_t keep_best = 1;
+    bool lower_is_better = true;
+  };
+  // `events` must outlive the writer.
+  CheckpointWriter(Options options, EventSink& events);
+  // Waits for the checkpoint being written.
+  ~CheckpointWriter();
+
+  // False while the previous one is still being written: the caller keeps training and tries again.
+  bool Submit(CheckpointContent content);
+  // Waits until nothing is being written; false after `limit`.
+  bool WaitIdle(std::chrono::milliseconds limit);
+  // The newest that was written or tried: the same step is not written twice.
+  std::optional<uint64_t> last_step() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Paths to remove so that the newest `keep_last` and the best `keep_best` stay; at least one stays.
+// `stored` by rising step.
+std::vector<std::string> ChooseExpired(const std::vector<StoredCheckpoint>& stored,
+                                       const CheckpointWriter::Options& options);
+
+}  // namespace switchyard::train

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace switchyard::trainer {
+
+// The command line. Exactly one of `attempt_dir` and `spec_path` is set.
+struct TrainerOptions {
+  std::string attempt_dir;
+  // A run by hand: lines go to standard output, checkpoints to `dir` when it is set.
+  std::string spec_path;
+  std::string dir;
+  uint32_t threads = 1;
+  std::string device = "cpu";
+};
+
+// Runs one attempt from its files to its exit record (attempt directory), or a run by hand. Does
+// not return: ends the process with the exit code of docs/attempt-directory.md, without static
+// destructors, which have been seen to crash in libraries.
+[[noreturn]] void RunTrainer(const TrainerOptions& options);
+
+}  // namespace switchyard::trainer

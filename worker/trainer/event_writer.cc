@@ -1,0 +1,327 @@
+#include "worker/trainer/event_writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/clock.h"
+#include "common/base/strings.h"
+#include "common/events/line.h"
+
+namespace switchyard::trainer {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr size_t kLogBytesMax = 16 << 10;
+// Lines are formatted and written in pieces of about this size.
+constexpr size_t kWriteBytes = 256 << 10;
+// A writer that wakes for every step of a fast run would take the trainer's core.
+constexpr std::chrono::milliseconds kGatherTime{20};
+
+std::string JsonText(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+struct Item {
+  enum class Kind { kScalars, kVector, kOther };
+  Kind kind = Kind::kOther;
+  uint64_t step = 0;
+  uint64_t ms = 0;
+  std::vector<std::pair<std::string, double>> scalars;
+  std::string name;     // of the vector, or the line's type
+  std::string members;  // other lines
+  std::vector<uint32_t> shape;
+  std::vector<float> values;
+
+  size_t Bytes() const {
+    size_t bytes = sizeof(Item) + name.size() + members.size() + values.size() * sizeof(float);
+    for (const auto& entry : scalars) bytes += sizeof(entry) + entry.first.size();
+    return bytes;
+  }
+};
+
+// Lines given up since the last `drop` line of their class.
+struct Dropped {
+  uint64_t count = 0;
+  uint64_t step_from = 0;
+  uint64_t step_to = 0;
+
+  void Add(uint64_t step) {
+    if (count == 0) step_from = step;
+    step_to = step;
+    ++count;
+  }
+};
+
+}  // namespace
+
+struct EventWriter::State {
+  Options options;
+  UniqueFd fd;
+  std::string path;
+  bool is_file = false;
+
+  mutable std::mutex mu;
+  std::condition_variable changed;
+  // Guarded by mu.
+  std::deque<Item> queue;
+  size_t queue_bytes = 0;
+  Dropped dropped_logs;
+  Dropped dropped_metrics;
+  uint64_t newest_step = 0;
+  bool is_closing = false;
+  SteadyClock::time_point close_by;
+  bool is_closed = false;
+  Status status;
+  uint64_t last_seq = 0;
+
+  // Writer thread only.
+  uint64_t next_seq = 1;
+  uint64_t file_bytes = 0;  // whole lines in the file
+  bool is_dirty = false;
+  SteadyClock::time_point last_sync;
+
+  std::thread thread;
+
+  uint64_t ElapsedMs() const {
+    return (BoottimeNanoseconds() - options.start_boottime_ns) / 1'000'000;
+  }
+
+  // Queues, or drops under pressure. `dropped` null: never dropped.
+  void Push(Item item, size_t limit, Dropped* dropped) {
+    item.ms = ElapsedMs();
+    const size_t bytes = item.Bytes();
+    {
+      const std::lock_guard lock(mu);
+      if (is_closing) return;
+      if (item.kind == Item::Kind::kOther) {
+        item.step = newest_step;
+      } else {
+        newest_step = item.step;
+      }
+      if (dropped != nullptr && queue_bytes + bytes > limit) {
+        dropped->Add(item.step);
+        return;
+      }
+      queue.push_back(std::move(item));
+      queue_bytes += bytes;
+    }
+    changed.notify_one();
+  }
+
+  void AppendDrop(const char* name, Dropped* dropped, std::string* text) {
+    if (dropped->count == 0) return;
+    events::AppendOtherLine(next_seq++, "drop",
+                            StrCat("\"class\":\"", name, "\",\"step_from\":", dropped->step_from,
+                                   ",\"step_to\":", dropped->step_to, ",\"n\":", dropped->count),
+                            text);
+    *dropped = {};
+  }
+
+  void Append(const Item& item, std::string* text) {
+    const uint64_t seq = next_seq++;
+    switch (item.kind) {
+      case Item::Kind::kScalars:
+        events::AppendScalarLine(seq, item.step, item.ms, item.scalars, text);
+        break;
+      case Item::Kind::kVector:
+        events::AppendVectorLine(seq, item.step, item.ms, item.name, item.shape, item.values, text);
+        break;
+      case Item::Kind::kOther:
+        events::AppendOtherLine(seq, item.name, item.members, text);
+        break;
+    }
+  }
+
+  // Takes lines off the queue, at most about kWriteBytes of text. With the lock held.
+  std::string Format() {
+    std::string text;
+    AppendDrop("log", &dropped_logs, &text);
+    AppendDrop("metric", &dropped_metrics, &text);
+    while (!queue.empty() && text.size() < kWriteBytes) {
+      Append(queue.front(), &text);
+      queue_bytes -= queue.front().Bytes();
+      queue.pop_front();
+    }
+    return text;
+  }
+
+  // Appends whole lines; a part that got in before an error is cut off again.
+  Status Write(const std::string& text) {
+    const Status written = WriteAll(fd.get(), text, path);
+    if (written.ok()) {
+      file_bytes += text.size();
+      is_dirty = true;
+      return written;
+    }
+    if (is_file && ftruncate(fd.get(), static_cast<off_t>(file_bytes)) != 0) {
+      return ErrnoStatus("truncate", path, errno);
+    }
+    return written;
+  }
+
+  // Waits for room while the disk is full. With the lock held on entry and exit.
+  Status WriteWithPatience(const std::string& text, std::unique_lock<std::mutex>& lock) {
+    while (true) {
+      lock.unlock();
+      Status result = Write(text);
+      lock.lock();
+      if (result.ok() || !is_file || result.code() != Code::kResourceExhausted) return result;
+      if (is_closing && SteadyClock::now() >= close_by) return result;
+      changed.wait_for(lock, options.retry_interval);
+    }
+  }
+
+  Status Sync() {
+    last_sync = SteadyClock::now();
+    if (!is_dirty || !is_file) return OkStatus();
+    is_dirty = false;
+    if (fdatasync(fd.get()) != 0) return ErrnoStatus("sync", path, errno);
+    return OkStatus();
+  }
+
+  // False when nothing more can be written.
+  bool WriteQueued(std::unique_lock<std::mutex>& lock) {
+    while (!queue.empty() || dropped_logs.count > 0 || dropped_metrics.count > 0) {
+      const std::string text = Format();
+      Status result = WriteWithPatience(text, lock);
+      if (!result.ok()) {
+        status = std::move(result);
+        return false;
+      }
+      last_seq = next_seq - 1;
+    }
+    return true;
+  }
+
+  void Loop() {
+    std::unique_lock lock(mu);
+    last_sync = SteadyClock::now();
+    while (true) {
+      changed.wait_for(lock, options.sync_interval,
+                       [this] { return !queue.empty() || is_closing; });
+      if (!is_closing && !queue.empty()) {
+        changed.wait_for(lock, kGatherTime, [this] { return is_closing; });
+      }
+      const bool was_closing = is_closing;
+      const bool is_alive = WriteQueued(lock);
+      if (is_alive && (was_closing || SteadyClock::now() - last_sync >= options.sync_interval)) {
+        lock.unlock();
+        Status result = Sync();
+        lock.lock();
+        if (!result.ok()) status = std::move(result);
+      }
+      if (!status.ok()) {
+        // After an ambiguous write nothing more is tried; what is queued is lost and said so.
+        queue.clear();
+        queue_bytes = 0;
+      }
+      if (was_closing && queue.empty()) break;
+      if (!status.ok()) changed.wait(lock, [this] { return is_closing; });
+    }
+    is_closed = true;
+    changed.notify_all();
+  }
+};
+
+EventWriter::EventWriter(std::unique_ptr<State> state) : state_(std::move(state)) {
+  state_->thread = std::thread([state = state_.get()] { state->Loop(); });
+}
+
+Result<std::unique_ptr<EventWriter>> EventWriter::Open(const std::string& path, Options options) {
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!fd.is_valid()) return ErrnoStatus("open", path, errno);
+  struct stat facts;
+  if (fstat(fd.get(), &facts) != 0) return ErrnoStatus("stat", path, errno);
+  if (!S_ISREG(facts.st_mode)) return FailedPrecondition(StrCat(path, " is not a regular file"));
+  if (facts.st_size != 0) {
+    return FailedPrecondition(
+        StrCat(path, " holds ", facts.st_size, " bytes already: an attempt runs once"));
+  }
+  auto state = std::make_unique<State>();
+  state->options = options;
+  state->fd = std::move(fd);
+  state->path = path;
+  state->is_file = true;
+  return std::unique_ptr<EventWriter>(new EventWriter(std::move(state)));
+}
+
+std::unique_ptr<EventWriter> EventWriter::ForDescriptor(UniqueFd fd, Options options) {
+  auto state = std::make_unique<State>();
+  state->options = options;
+  state->fd = std::move(fd);
+  state->path = "standard output";
+  return std::unique_ptr<EventWriter>(new EventWriter(std::move(state)));
+}
+
+EventWriter::~EventWriter() {
+  // Destructors report nothing: whoever needs the outcome has called Close.
+  (void)Close(std::chrono::milliseconds(0));
+}
+
+void EventWriter::Scalars(uint64_t step, std::vector<std::pair<std::string, double>> values) {
+  state_->Push({.kind = Item::Kind::kScalars, .step = step, .scalars = std::move(values)},
+               state_->options.queue_bytes_max, &state_->dropped_metrics);
+}
+
+void EventWriter::Vector(uint64_t step, std::string name, std::vector<uint32_t> shape,
+                         std::vector<float> values) {
+  state_->Push({.kind = Item::Kind::kVector,
+                .step = step,
+                .name = std::move(name),
+                .shape = std::move(shape),
+                .values = std::move(values)},
+               state_->options.queue_bytes_max, &state_->dropped_metrics);
+}
+
+void EventWriter::Line(std::string type, std::string members) {
+  state_->Push({.name = std::move(type), .members = std::move(members)}, 0, nullptr);
+}
+
+void EventWriter::Phase(std::string name) {
+  Line("phase", StrCat("\"ms\":", state_->ElapsedMs(), ",\"name\":", JsonText(name)));
+}
+
+void EventWriter::Log(std::string text) {
+  if (text.size() > kLogBytesMax) text.resize(kLogBytesMax);
+  state_->Push({.name = "log",
+                .members = StrCat("\"ms\":", state_->ElapsedMs(), ",\"text\":", JsonText(text))},
+               state_->options.queue_bytes_max / 2, &state_->dropped_logs);
+}
+
+Status EventWriter::health() const {
+  const std::lock_guard lock(state_->mu);
+  return state_->status;
+}
+
+Status EventWriter::Close(std::chrono::milliseconds limit) {
+  {
+    const std::lock_guard lock(state_->mu);
+    if (!state_->is_closing) {
+      state_->is_closing = true;
+      state_->close_by = SteadyClock::now() + limit;
+    }
+  }
+  state_->changed.notify_all();
+  if (state_->thread.joinable()) state_->thread.join();
+  const std::lock_guard lock(state_->mu);
+  return state_->status;
+}
+
+uint64_t EventWriter::last_seq() const {
+  const std::lock_guard lock(state_->mu);
+  return state_->last_seq;
+}
+
+}  // namespace switchyard::trainer

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "worker/train/event_sink.h"
+
+namespace switchyard::trainer {
+
+// The event file of an attempt (docs/attempt-directory.md): a bounded queue in memory and one
+// thread that numbers the lines, appends them and syncs once a second. A full disk is waited for
+// while the queue takes the pressure: log lines go first, then metric lines, both before a number
+// is given and counted in `drop` lines; all other lines are kept. Thread-safe.
+class EventWriter final : public train::EventSink {
+ public:
+  struct Options {
+    // Origin of a line's `ms`, CLOCK_BOOTTIME.
+    uint64_t start_boottime_ns = 0;
+    // Above half of it log lines are dropped, above all of it metric lines.
+    size_t queue_bytes_max = size_t{64} << 20;
+    std::chrono::milliseconds sync_interval{1000};
+    // Pause between tries while the disk is full.
+    std::chrono::milliseconds retry_interval{1000};
+  };
+
+  // Appends to a new or empty file. kFailedPrecondition: there are lines in it already.
+  static Result<std::unique_ptr<EventWriter>> Open(const std::string& path, Options options);
+  // Writes to an open descriptor (a pipe, a terminal), without syncs.
+  static std::unique_ptr<EventWriter> ForDescriptor(UniqueFd fd, Options options);
+  // Closes.
+  ~EventWriter() override;
+
+  void Scalars(uint64_t step, std::vector<std::pair<std::string, double>> values) override;
+  void Vector(uint64_t step, std::string name, std::vector<uint32_t> shape,
+              std::vector<float> values) override;
+  void Line(std::string type, std::string members) override;
+  void Phase(std::string name) override;
+  void Log(std::string text) override;
+  Status health() const override;
+
+  // Writes and syncs all that was queued, waiting at most `limit` for a full disk; afterwards lines
+  // are refused. Idempotent. kResourceExhausted: the disk stayed full.
+  Status Close(std::chrono::milliseconds limit);
+  // Number of the last line that is in the file.
+  uint64_t last_seq() const;
+
+ private:
+  struct State;
+  explicit EventWriter(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace switchyard::trainer

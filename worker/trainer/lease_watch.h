@@ -1,0 +1,43 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+#include "worker/train/exit_code.h"
+
+namespace switchyard::trainer {
+
+// What the agent asks of this attempt through its lease page, and what signals ask of the process.
+// A thread of its own ends the process (`_exit(76)`, no file touched) once the lease or the stop
+// deadline has passed or the page is another attempt's, whatever the other threads do. Poll on the
+// training thread only.
+class LeaseWatch final : public train::StopSource {
+ public:
+  // kDataLoss and kNotFound as LeaseReader::Open. kFailedPrecondition: the page's epoch is not
+  // `epoch`.
+  static Result<std::unique_ptr<LeaseWatch>> Start(
+      const std::string& lease_path, uint64_t epoch,
+      std::chrono::milliseconds period = std::chrono::milliseconds(250));
+  // A run by hand: signals only.
+  static std::unique_ptr<LeaseWatch> SignalsOnly();
+  ~LeaseWatch() override;
+
+  train::StopIntent Poll() override;
+  // Ends the process with 76 if the lease is past; the last act before an exit record.
+  void ExitIfPast();
+
+ private:
+  struct State;
+  explicit LeaseWatch(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+// SIGTERM, SIGINT and SIGHUP ask for a stop, seen by every LeaseWatch::Poll; SIGUSR2 and SIGPIPE
+// are ignored. Once, in main, before other threads start.
+void InstallSignalHandlers();
+
+}  // namespace switchyard::trainer

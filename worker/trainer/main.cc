@@ -1,0 +1,47 @@
+#include <CLI/CLI.hpp>
+
+#include "common/base/strings.h"
+#include "common/base/version.h"
+#include "worker/train/exit_code.h"
+#include "worker/trainer/attempt.h"
+
+int main(int argc, char** argv) {
+  switchyard::trainer::TrainerOptions options;
+  CLI::App app{
+      "Trains one member of an attempt: reads run.json and attempt.json, writes "
+      "events.jsonl and exit.json. By hand: reads a RunSpec, writes the same lines to "
+      "standard output."};
+  app.set_version_flag("--version", switchyard::StrCat("switchyard-trainer ", switchyard::kVersion,
+                                                       " (", switchyard::kCommit, ")"));
+  auto* attempt = app.add_option("--attempt-dir", options.attempt_dir,
+                                 "attempt directory, as a worker lays it out");
+  auto* spec = app.add_option("--spec", options.spec_path,
+                              "a RunSpec in protobuf's JSON form; defaults may be left out");
+  attempt->excludes(spec);
+  app.add_option("--dir", options.dir,
+                 "folder for checkpoints; the newest one of the same run is resumed")
+      ->needs(spec);
+  app.add_option("--threads", options.threads, "threads that the trainer may use")
+      ->needs(spec)
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--device", options.device, "where to train")
+      ->needs(spec)
+      ->check(CLI::IsMember({"cpu", "gpu"}))
+      ->capture_default_str();
+  app.footer(
+      "Exit status: 0 done, 64 spec, 65 data, 69 device, 70 internal, 71 out of memory,\n"
+      "75 stopped on request, 76 lease passed, 77 guard.\n\n"
+      "Example:\n  switchyard-trainer --spec run.json --threads 2 --dir checkpoints");
+  constexpr int kUsage = static_cast<int>(switchyard::train::ExitCode::kSpec);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  if (options.attempt_dir.empty() && options.spec_path.empty()) {
+    std::cerr << "one of --attempt-dir and --spec is needed; see --help\n";
+    return kUsage;
+  }
+  switchyard::trainer::RunTrainer(options);
+}

@@ -1,0 +1,46 @@
+#include "worker/trainer/spec_files.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include "common/base/file.h"
+#include "common/base/strings.h"
+#include "common/spec/canonical.h"
+#include "common/spec/fault.h"
+#include "common/spec/validate.h"
+#include "switchyard/v1/spec.pb.h"
+
+namespace switchyard::trainer {
+namespace {
+
+constexpr uint64_t kSpecBytesMax = 4 << 20;
+
+Status ReadJson(const std::string& path, google::protobuf::Message* message) {
+  SWITCHYARD_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kSpecBytesMax));
+  const auto status = google::protobuf::util::JsonStringToMessage(text, message);
+  if (!status.ok()) return InvalidArgument(StrCat(path, ": ", std::string(status.message())));
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ReadRunFile(const std::string& path, v1::RunSpec* run) {
+  SWITCHYARD_RETURN_IF_ERROR(ReadJson(path, run));
+  if (!run->has_seed()) run->set_seed(1);
+  spec::FillDefaults(run);
+  const std::vector<spec::Fault> faults = spec::ValidateRun(*run);
+  if (!faults.empty()) return InvalidArgument(StrCat(path, ":\n", spec::ToString(faults)));
+  return OkStatus();
+}
+
+Status ReadAttemptFile(const std::string& path, v1::AttemptSpec* attempt) {
+  return ReadJson(path, attempt);
+}
+
+Status CheckRunKey(const v1::RunSpec& run, const v1::AttemptSpec& attempt) {
+  const std::string key = spec::RunKey(run);
+  if (key == attempt.run_key()) return OkStatus();
+  return InvalidArgument(
+      StrCat("the run's identity is ", key, ", the attempt is one of ", attempt.run_key()));
+}
+
+}  // namespace switchyard::trainer
