@@ -1,0 +1,153 @@
+#include "common/spec/accounting.h"
+
+#include "switchyard/v1/spec.pb.h"
+
+namespace switchyard::spec {
+namespace {
+
+namespace pb = ::switchyard::v1;
+
+// Sizes of one kind of feed-forward part or expert.
+struct FeedForward {
+  uint64_t params = 0;
+  uint64_t flops = 0;  // per token
+};
+
+FeedForward TwoMatrices(uint64_t d_model, uint64_t width, bool has_bias) {
+  return {.params = 2 * d_model * width + (has_bias ? width + d_model : 0),
+          .flops = 4 * d_model * width};
+}
+
+FeedForward ThreeMatrices(uint64_t d_model, uint64_t width) {
+  return {.params = 3 * d_model * width, .flops = 6 * d_model * width};
+}
+
+FeedForward OfExpert(pb::ExpertKind kind, uint64_t d_model, uint64_t width) {
+  if (kind == pb::EXPERT_KIND_SWIGLU) return ThreeMatrices(d_model, width);
+  return TwoMatrices(d_model, width, kind != pb::EXPERT_KIND_GELU);
+}
+
+FeedForward OfMlp(pb::MlpKind kind, uint64_t d_model, uint64_t width) {
+  switch (kind) {
+    case pb::MLP_KIND_GELU:
+      return TwoMatrices(d_model, width, false);
+    case pb::MLP_KIND_RELU:
+      return TwoMatrices(d_model, width, true);
+    default:
+      return ThreeMatrices(d_model, width);
+  }
+}
+
+// What every layer has besides its feed-forward part, and what the model has once.
+struct Backbone {
+  uint64_t layers = 0;
+  uint64_t d_model = 0;
+  uint64_t d_inner = 0;
+  uint64_t layer_params = 0;
+  uint64_t layer_flops = 0;
+  uint64_t once_params = 0;
+  uint64_t embedding_params = 0;
+  uint64_t head_flops = 0;
+};
+
+Backbone OfTransformerXl(const pb::TransformerXlSpec& spec, const pb::TrainSpec& train,
+                         uint64_t vocab) {
+  const uint64_t d = spec.d_model();
+  const uint64_t inner = uint64_t{spec.heads()} * spec.d_head();
+  const uint64_t keys = uint64_t{train.memory_len()} + train.target_len();
+  return {.layers = spec.layers(),
+          .d_model = d,
+          .d_inner = spec.d_inner(),
+          // qkv 3, positions 1, output 1; two LayerNorms.
+          .layer_params = 5 * d * inner + 4 * d,
+          // qkv and output of the new rows; content scores, position scores, values.
+          .layer_flops = 8 * d * inner + 6 * keys * inner,
+          .once_params = 2 * inner,  // u, v
+          .embedding_params = vocab == 0 ? 0 : vocab * d + vocab,
+          .head_flops = 2 * d * vocab};
+}
+
+Backbone OfDecoder(const pb::DecoderSpec& spec, const pb::TrainSpec& train, uint64_t vocab) {
+  const uint64_t d = spec.d_model();
+  const uint64_t inner = uint64_t{spec.heads()} * spec.head_dim();
+  const uint64_t inner_kv = uint64_t{spec.kv_heads()} * spec.head_dim();
+  const uint64_t norm = spec.norm() == pb::NORM_KIND_LAYERNORM ? 2 * d : d;
+  const uint64_t projections = 2 * d * inner + 2 * d * inner_kv;
+  const uint64_t biases = spec.attn_bias() ? inner + 2 * inner_kv + d : 0;
+  const uint64_t positions = spec.position() == pb::POSITION_KIND_LEARNED ? spec.context() * d : 0;
+  return {.layers = spec.layers(),
+          .d_model = d,
+          .d_inner = spec.d_inner(),
+          .layer_params = projections + biases + 2 * norm,
+          .layer_flops = 2 * projections + 4 * uint64_t{train.target_len()} * inner,
+          .once_params = norm,
+          .embedding_params = (spec.tied() ? 1 : 2) * vocab * d + positions,
+          .head_flops = 2 * d * vocab};
+}
+
+}  // namespace
+
+uint64_t VocabFromData(const pb::RunSpec& run) {
+  pb::Tokens tokens = pb::TOKENS_UNSPECIFIED;
+  switch (run.data().kind_case()) {
+    case pb::DataSpec::kFiles:
+      tokens = run.data().files().tokens();
+      break;
+    case pb::DataSpec::kEnwik8:
+      tokens = run.data().enwik8().tokens();
+      break;
+    case pb::DataSpec::kWikitext:
+      tokens = run.data().wikitext().tokens();
+      break;
+    case pb::DataSpec::KIND_NOT_SET:
+      break;
+  }
+  return tokens == pb::TOKENS_BYTES256 ? 256 : 0;
+}
+
+Accounting Account(const pb::RunSpec& run, uint64_t vocab) {
+  const pb::ModelSpec& model = run.model();
+  if (vocab == 0) vocab = VocabFromData(run);
+  if (vocab == 0) vocab = model.vocab();
+  const bool is_decoder = model.has_decoder();
+  const Backbone backbone = is_decoder
+                                ? OfDecoder(model.decoder(), run.train(), vocab)
+                                : OfTransformerXl(model.transformer_xl(), run.train(), vocab);
+  const uint64_t d = backbone.d_model;
+  const auto plain = [&](uint64_t width) {
+    return is_decoder ? OfMlp(model.decoder().mlp(), d, width) : TwoMatrices(d, width, true);
+  };
+
+  const pb::MoeSpec& moe = model.moe();
+  const auto moe_layers = static_cast<uint64_t>(moe.layers_size());
+  const uint64_t plain_layers = backbone.layers - moe_layers;
+  const FeedForward own = plain(backbone.d_inner);
+
+  Accounting sum;
+  sum.vocab_known = vocab != 0;
+  sum.params_embedding = backbone.embedding_params;
+  sum.params_total = backbone.embedding_params + backbone.once_params +
+                     backbone.layers * backbone.layer_params + plain_layers * own.params;
+  sum.flops_per_token_active =
+      backbone.head_flops + backbone.layers * backbone.layer_flops + plain_layers * own.flops;
+  uint64_t idle_params = 0;
+  if (moe.router().has_dense()) {
+    const FeedForward wide = plain(moe.router().dense().d_ff());
+    sum.params_total += moe_layers * wide.params;
+    sum.flops_per_token_active += moe_layers * wide.flops;
+  } else if (model.has_moe()) {
+    const uint64_t experts = moe.experts();
+    const FeedForward expert = OfExpert(moe.expert().kind(), d, moe.expert().width());
+    const bool has_linear_gate = moe.router().has_smoe();
+    sum.params_router = has_linear_gate ? moe_layers * (d * experts + experts) : 0;
+    sum.params_expert = moe_layers * experts * expert.params;
+    sum.params_total += sum.params_router + sum.params_expert;
+    sum.flops_per_token_active +=
+        moe_layers * (moe.top_k() * expert.flops + (has_linear_gate ? 2 * d * experts : 0));
+    idle_params = moe_layers * (experts - moe.top_k()) * expert.params;
+  }
+  sum.params_active = sum.params_total - idle_params;
+  return sum;
+}
+
+}  // namespace switchyard::spec

@@ -1,0 +1,240 @@
+#include <algorithm>
+#include <string_view>
+
+#include "common/spec/accounting.h"
+#include "common/spec/canonical.h"
+#include "common/spec/policy.h"
+#include "switchyard/v1/spec.pb.h"
+
+// Defaults as the comments of spec.proto state them. Only what a run's kinds use is written out.
+namespace switchyard::spec {
+namespace {
+
+namespace pb = ::switchyard::v1;
+
+// Sets field NAME of MESSAGE where it is absent (proto presence).
+#define SWITCHYARD_DEFAULT(message, name, value) \
+  if (!(message)->has_##name()) (message)->set_##name(value)
+// The same for an enum, whose 0 is "unspecified".
+#define SWITCHYARD_DEFAULT_ENUM(message, name, value) \
+  if ((message)->name() == 0) (message)->set_##name(value)
+
+void FillFiles(pb::FilesData* files) {
+  SWITCHYARD_DEFAULT_ENUM(files, tokens, pb::TOKENS_BYTES256);
+  SWITCHYARD_DEFAULT_ENUM(files, format, pb::TEXT_FORMAT_TEXT);
+  SWITCHYARD_DEFAULT(files, max_bytes_per_domain, 0);
+  if (files->format() == pb::TEXT_FORMAT_JSONL) SWITCHYARD_DEFAULT(files, max_bad_rows, 100);
+  pb::FilesSplit* split = files->mutable_split();
+  SWITCHYARD_DEFAULT_ENUM(split, by, pb::SPLIT_BY_RECORD_ORDER);
+  SWITCHYARD_DEFAULT(split, seed, 0);
+  if (split->shares().empty()) {
+    for (const double share : {0.9, 0.1, 0.0}) split->add_shares(share);
+  }
+  for (pb::Domain& domain : *files->mutable_domains()) SWITCHYARD_DEFAULT(&domain, weight, 1.0);
+  std::stable_sort(
+      files->mutable_domains()->begin(), files->mutable_domains()->end(),
+      [](const pb::Domain& left, const pb::Domain& right) { return left.id() < right.id(); });
+}
+
+void FillData(pb::DataSpec* data) {
+  switch (data->kind_case()) {
+    case pb::DataSpec::kFiles:
+      FillFiles(data->mutable_files());
+      break;
+    case pb::DataSpec::kEnwik8:
+      SWITCHYARD_DEFAULT_ENUM(data->mutable_enwik8(), tokens, pb::TOKENS_BYTES256);
+      break;
+    case pb::DataSpec::kWikitext:
+      SWITCHYARD_DEFAULT_ENUM(data->mutable_wikitext(), variant, pb::WIKITEXT_VARIANT_WT103);
+      SWITCHYARD_DEFAULT_ENUM(data->mutable_wikitext(), tokens, pb::TOKENS_WORD);
+      break;
+    case pb::DataSpec::KIND_NOT_SET:
+      break;
+  }
+}
+
+void FillTransformerXl(pb::TransformerXlSpec* backbone) {
+  SWITCHYARD_DEFAULT(backbone, dropout, 0.1);
+  SWITCHYARD_DEFAULT(backbone, attn_dropout, 0.0);
+  SWITCHYARD_DEFAULT(backbone, pre_norm, false);
+  SWITCHYARD_DEFAULT(backbone, clamp_len, 0);
+  SWITCHYARD_DEFAULT(backbone, same_length, false);
+  SWITCHYARD_DEFAULT(backbone, init_std, 0.02);
+}
+
+void FillDecoder(pb::DecoderSpec* backbone, uint32_t longest_target) {
+  SWITCHYARD_DEFAULT(backbone, kv_heads, backbone->heads());
+  if (!backbone->has_head_dim() && backbone->heads() > 0 &&
+      backbone->d_model() % backbone->heads() == 0) {
+    backbone->set_head_dim(backbone->d_model() / backbone->heads());
+  }
+  SWITCHYARD_DEFAULT_ENUM(backbone, norm, pb::NORM_KIND_RMSNORM);
+  SWITCHYARD_DEFAULT_ENUM(backbone, position, pb::POSITION_KIND_ROPE);
+  if (backbone->position() == pb::POSITION_KIND_LEARNED) {
+    SWITCHYARD_DEFAULT(backbone, context, longest_target);
+  }
+  if (backbone->position() == pb::POSITION_KIND_ROPE) {
+    SWITCHYARD_DEFAULT(backbone, rope_theta, 10000.0);
+  }
+  SWITCHYARD_DEFAULT_ENUM(backbone, mlp, pb::MLP_KIND_SWIGLU);
+  SWITCHYARD_DEFAULT(backbone, tied, false);
+  SWITCHYARD_DEFAULT(backbone, norm_eps, 1e-5);
+  SWITCHYARD_DEFAULT(backbone, dropout, 0.0);
+  SWITCHYARD_DEFAULT(backbone, init_std, 0.02);
+  SWITCHYARD_DEFAULT(backbone, attn_bias, false);
+}
+
+pb::ExpertKind ExpertKindOf(const pb::ModelSpec& model) {
+  if (!model.has_decoder()) return pb::EXPERT_KIND_RELU;
+  switch (model.decoder().mlp()) {
+    case pb::MLP_KIND_GELU:
+      return pb::EXPERT_KIND_GELU;
+    case pb::MLP_KIND_RELU:
+      return pb::EXPERT_KIND_RELU;
+    default:
+      return pb::EXPERT_KIND_SWIGLU;
+  }
+}
+
+void FillLoss(pb::LossSpec* loss) {
+  const std::string_view id = loss->id();
+  const bool is_sequence = id == "megatron_seq" || id == "deepseek_seq";
+  SWITCHYARD_DEFAULT_ENUM(loss, scope,
+                          is_sequence               ? pb::LOSS_SCOPE_SEQUENCE
+                          : id == "megatron_global" ? pb::LOSS_SCOPE_GLOBAL
+                                                    : pb::LOSS_SCOPE_MICRO);
+  SWITCHYARD_DEFAULT_ENUM(loss, layer_reduce,
+                          id == "hf_mixtral"   ? pb::LAYER_REDUCE_POOLED
+                          : id == "megablocks" ? pb::LAYER_REDUCE_MEAN
+                                               : pb::LAYER_REDUCE_SUM);
+}
+
+void FillMoe(pb::ModelSpec* model) {
+  pb::MoeSpec* moe = model->mutable_moe();
+  const uint32_t d_inner =
+      model->has_decoder() ? model->decoder().d_inner() : model->transformer_xl().d_inner();
+  if (moe->router().has_dense()) {
+    // Experts serve only to say the width here; the canonical form is the width.
+    pb::DenseRouter* dense = moe->mutable_router()->mutable_dense();
+    if (!dense->has_d_ff()) {
+      const uint64_t width = moe->expert().has_width() ? moe->expert().width() : d_inner;
+      const uint64_t d_ff = moe->experts() > 0 ? moe->experts() * width : d_inner;
+      // Beyond 32 bits: validation refuses the largest value.
+      dense->set_d_ff(static_cast<uint32_t>(std::min<uint64_t>(d_ff, UINT32_MAX)));
+      moe->clear_experts();
+      moe->mutable_expert()->clear_width();
+      if (moe->expert().kind() == pb::EXPERT_KIND_UNSPECIFIED) moe->clear_expert();
+    }
+    return;
+  }
+  SWITCHYARD_DEFAULT_ENUM(moe->mutable_expert(), kind, ExpertKindOf(*model));
+  SWITCHYARD_DEFAULT(moe->mutable_expert(), width, d_inner);
+  SWITCHYARD_DEFAULT_ENUM(moe, dispatch, pb::DISPATCH_AUTO);
+  SWITCHYARD_DEFAULT(moe, combine_dropout, false);
+  switch (moe->router().kind_case()) {
+    case pb::RouterSpec::kSmoe:
+      SWITCHYARD_DEFAULT(moe, top_k, 2);
+      SWITCHYARD_DEFAULT(moe, allow_constant_gate, false);
+      SWITCHYARD_DEFAULT_ENUM(moe->mutable_router(), gate_norm, pb::GATE_NORM_SOFTMAX_TOPK);
+      break;
+    case pb::RouterSpec::kHash: {
+      SWITCHYARD_DEFAULT(moe, top_k, 1);
+      SWITCHYARD_DEFAULT_ENUM(moe->mutable_router(), gate_norm, pb::GATE_NORM_UNIFORM);
+      pb::HashRouter* hash = moe->mutable_router()->mutable_hash();
+      SWITCHYARD_DEFAULT(hash, balanced, false);
+      SWITCHYARD_DEFAULT(hash, per_layer_table, false);
+      break;
+    }
+    case pb::RouterSpec::kDense:
+    case pb::RouterSpec::KIND_NOT_SET:
+      break;
+  }
+  for (pb::LossSpec& loss : *moe->mutable_losses()) FillLoss(&loss);
+  std::stable_sort(
+      moe->mutable_losses()->begin(), moe->mutable_losses()->end(),
+      [](const pb::LossSpec& left, const pb::LossSpec& right) { return left.id() < right.id(); });
+}
+
+template <typename AdamMessage>
+void FillAdam(AdamMessage* adam) {
+  SWITCHYARD_DEFAULT(adam, beta1, 0.9);
+  SWITCHYARD_DEFAULT(adam, beta2, 0.999);
+  SWITCHYARD_DEFAULT(adam, eps, 1e-8);
+}
+
+void FillTrain(pb::TrainSpec* train, bool has_memory) {
+  const uint64_t tokens_per_step = uint64_t{train->batch()} * train->target_len();
+  if (train->has_tokens() && !train->has_steps() && !train->has_data_epochs() &&
+      train->tokens() > 0 && tokens_per_step > 0) {
+    train->set_steps((train->tokens() - 1) / tokens_per_step + 1);
+    train->clear_tokens();
+  }
+  SWITCHYARD_DEFAULT(train, micro_batch, train->batch());
+  if (has_memory) SWITCHYARD_DEFAULT(train, memory_len, 0);
+  SWITCHYARD_DEFAULT(train, warmup_steps, 0);
+  SWITCHYARD_DEFAULT_ENUM(train, schedule, pb::SCHEDULE_CONSTANT);
+  SWITCHYARD_DEFAULT_ENUM(train, precision, pb::PRECISION_FP32);
+  SWITCHYARD_DEFAULT(train, txl_schedule_compat, false);
+  switch (train->optimizer().kind_case()) {
+    case pb::OptimizerSpec::kAdam:
+      FillAdam(train->mutable_optimizer()->mutable_adam());
+      break;
+    case pb::OptimizerSpec::kAdamw:
+      FillAdam(train->mutable_optimizer()->mutable_adamw());
+      SWITCHYARD_DEFAULT(train->mutable_optimizer()->mutable_adamw(), weight_decay, 0.01);
+      break;
+    case pb::OptimizerSpec::KIND_NOT_SET:
+      break;
+  }
+}
+
+void FillEval(const pb::TrainSpec& train, pb::EvalSpec* eval, bool has_memory) {
+  SWITCHYARD_DEFAULT(eval, every_steps, 0);
+  if (eval->splits().empty()) eval->add_splits(pb::SPLIT_VALID);
+  std::sort(eval->mutable_splits()->begin(), eval->mutable_splits()->end());
+  SWITCHYARD_DEFAULT(eval, target_len, train.target_len());
+  if (has_memory) SWITCHYARD_DEFAULT(eval, memory_len, train.memory_len());
+  SWITCHYARD_DEFAULT(eval, batch, train.batch());
+  SWITCHYARD_DEFAULT(eval, max_tokens, 0);
+}
+
+}  // namespace
+
+void FillDefaults(pb::RunSpec* run) {
+  if (run->has_data()) FillData(run->mutable_data());
+  const bool has_memory = !run->model().has_decoder();
+  if (run->has_train()) {
+    FillTrain(run->mutable_train(), has_memory);
+    FillEval(run->train(), run->mutable_eval(), has_memory);
+  }
+  if (run->has_model()) {
+    pb::ModelSpec* model = run->mutable_model();
+    if (model->has_transformer_xl()) FillTransformerXl(model->mutable_transformer_xl());
+    if (model->has_decoder()) {
+      FillDecoder(model->mutable_decoder(),
+                  std::max(run->train().target_len(), run->eval().target_len()));
+    }
+    if (model->has_moe()) FillMoe(model);
+    const auto vocab = static_cast<uint32_t>(VocabFromData(*run));
+    if (model->vocab() == 0 && vocab != 0) model->set_vocab(vocab);
+  }
+  SWITCHYARD_DEFAULT(run->mutable_guards(), non_finite, true);
+  run->set_numerics_class(kNumericsClass);
+}
+
+void FillPolicyDefaults(pb::PolicySpec* policy) {
+  SWITCHYARD_DEFAULT(policy->mutable_resources(), cpu_slots, 1);
+  SWITCHYARD_DEFAULT(policy->mutable_resources(), gpus, 0);
+  SWITCHYARD_DEFAULT(policy, priority, 0);
+  SWITCHYARD_DEFAULT(policy, max_parallel, 0);
+  SWITCHYARD_DEFAULT(policy, timeout_ms, 0);
+  SWITCHYARD_DEFAULT(policy->mutable_telemetry(), every_steps, 20);
+  SWITCHYARD_DEFAULT(policy->mutable_checkpoint(), every_ms, 600'000);
+  SWITCHYARD_DEFAULT(policy->mutable_checkpoint(), keep_last, 2);
+  SWITCHYARD_DEFAULT(policy->mutable_checkpoint(), keep_best, 1);
+}
+
+#undef SWITCHYARD_DEFAULT
+#undef SWITCHYARD_DEFAULT_ENUM
+
+}  // namespace switchyard::spec

@@ -1,0 +1,112 @@
+#include "common/spec/unused.h"
+
+#include "switchyard/v1/spec.pb.h"
+
+namespace switchyard::spec {
+namespace {
+
+namespace pb = ::switchyard::v1;
+
+class Dropper {
+ public:
+  explicit Dropper(pb::RunSpec* run) : run_(run) {}
+
+  std::vector<UnusedField> Run() {
+    if (run_->data().has_files()) DropOfFiles(run_->mutable_data()->mutable_files());
+    if (run_->model().has_decoder()) DropOfDecoder(run_->mutable_model()->mutable_decoder());
+    if (run_->model().has_moe()) {
+      pb::MoeSpec* moe = run_->mutable_model()->mutable_moe();
+      if (moe->router().has_dense()) DropOfDense(moe);
+      if (moe->router().has_hash()) DropOfHash(moe);
+    }
+    return std::move(dropped_);
+  }
+
+ private:
+  // True, and noted, when `is_set`.
+  bool Drop(bool is_set, const char* path, const char* reason) {
+    if (is_set) dropped_.push_back({path, reason});
+    return is_set;
+  }
+
+  void DropOfFiles(pb::FilesData* files) {
+    if (files->format() != pb::TEXT_FORMAT_JSONL &&
+        Drop(files->has_max_bad_rows(), "data.files.max_bad_rows", "only jsonl has rows")) {
+      files->clear_max_bad_rows();
+    }
+  }
+
+  void DropOfDecoder(pb::DecoderSpec* decoder) {
+    static constexpr char kNoMemory[] = "a decoder has no memory of earlier segments";
+    if (Drop(run_->train().has_memory_len(), "train.memory_len", kNoMemory)) {
+      run_->mutable_train()->clear_memory_len();
+    }
+    if (Drop(run_->eval().has_memory_len(), "eval.memory_len", kNoMemory)) {
+      run_->mutable_eval()->clear_memory_len();
+    }
+    const pb::PositionKind position = decoder->position();
+    if (position != pb::POSITION_KIND_LEARNED &&
+        Drop(decoder->has_context(), "model.decoder.context", "only learned positions have one")) {
+      decoder->clear_context();
+    }
+    if (position != pb::POSITION_KIND_ROPE && position != pb::POSITION_KIND_UNSPECIFIED &&
+        Drop(decoder->has_rope_theta(), "model.decoder.rope_theta", "only rope has one")) {
+      decoder->clear_rope_theta();
+    }
+  }
+
+  void DropOfDense(pb::MoeSpec* moe) {
+    static constexpr char kNoExperts[] = "the router dense has no experts";
+    if (Drop(moe->has_top_k(), "model.moe.top_k", kNoExperts)) moe->clear_top_k();
+    if (Drop(!moe->losses().empty(), "model.moe.losses", kNoExperts)) moe->clear_losses();
+    if (Drop(moe->dispatch() != 0, "model.moe.dispatch", kNoExperts)) moe->clear_dispatch();
+    if (Drop(moe->has_allow_constant_gate(), "model.moe.allow_constant_gate", kNoExperts)) {
+      moe->clear_allow_constant_gate();
+    }
+    if (Drop(moe->has_combine_dropout(), "model.moe.combine_dropout", kNoExperts)) {
+      moe->clear_combine_dropout();
+    }
+    if (Drop(moe->router().gate_norm() != 0, "model.moe.router.gate_norm", kNoExperts)) {
+      moe->mutable_router()->clear_gate_norm();
+    }
+    if (Drop(moe->expert().kind() != 0, "model.moe.expert.kind",
+             "the layers of the router dense are the backbone's own feed-forward parts")) {
+      moe->mutable_expert()->clear_kind();
+    }
+    // Experts times their width is the default of d_ff.
+    static constexpr char kHasWidth[] = "the router dense has its width from d_ff";
+    if (moe->router().dense().has_d_ff()) {
+      if (Drop(moe->experts() != 0, "model.moe.experts", kHasWidth)) moe->clear_experts();
+      if (Drop(moe->expert().has_width(), "model.moe.expert.width", kHasWidth)) {
+        moe->mutable_expert()->clear_width();
+      }
+    } else if (moe->experts() == 0 &&
+               Drop(moe->expert().has_width(), "model.moe.expert.width",
+                    "without experts the router dense has its width from d_inner")) {
+      moe->mutable_expert()->clear_width();
+    }
+    if (moe->expert().kind() == 0 && !moe->expert().has_width()) moe->clear_expert();
+  }
+
+  void DropOfHash(pb::MoeSpec* moe) {
+    static constexpr char kNoScores[] = "the router hash has no scores";
+    if (Drop(!moe->losses().empty(), "model.moe.losses", kNoScores)) moe->clear_losses();
+    if (moe->router().gate_norm() != pb::GATE_NORM_UNIFORM &&
+        Drop(moe->router().gate_norm() != 0, "model.moe.router.gate_norm", kNoScores)) {
+      moe->mutable_router()->clear_gate_norm();
+    }
+    if (Drop(moe->has_allow_constant_gate(), "model.moe.allow_constant_gate",
+             "a constant weight is what the router hash is meant to have")) {
+      moe->clear_allow_constant_gate();
+    }
+  }
+
+  pb::RunSpec* run_;
+  std::vector<UnusedField> dropped_;
+};
+
+}  // namespace
+
+std::vector<UnusedField> DropUnused(pb::RunSpec* run) { return Dropper(run).Run(); }
+
+}  // namespace switchyard::spec

@@ -1,0 +1,428 @@
+#include "common/spec/validate.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "common/base/strings.h"
+#include "common/spec/accounting.h"
+#include "common/spec/policy.h"
+#include "common/spec/unused.h"
+#include "common/spec/wire.h"
+#include "switchyard/v1/spec.pb.h"
+
+namespace switchyard::spec {
+namespace {
+
+namespace pb = ::switchyard::v1;
+
+constexpr uint64_t kInt64Max = (uint64_t{1} << 63) - 1;  // what the store holds
+
+struct Loss {
+  std::string_view id;
+  pb::LossScope fixed_scope;  // unspecified: any
+};
+constexpr std::array<Loss, 12> kLosses = {{{"switch", pb::LOSS_SCOPE_UNSPECIFIED},
+                                           {"gshard_top1", pb::LOSS_SCOPE_UNSPECIFIED},
+                                           {"hf_mixtral", pb::LOSS_SCOPE_UNSPECIFIED},
+                                           {"megatron_aux", pb::LOSS_SCOPE_UNSPECIFIED},
+                                           {"megatron_seq", pb::LOSS_SCOPE_SEQUENCE},
+                                           {"megatron_global", pb::LOSS_SCOPE_GLOBAL},
+                                           {"megablocks", pb::LOSS_SCOPE_UNSPECIFIED},
+                                           {"deepseek_seq", pb::LOSS_SCOPE_SEQUENCE},
+                                           {"deepseek_batch", pb::LOSS_SCOPE_UNSPECIFIED},
+                                           {"naive_balance", pb::LOSS_SCOPE_UNSPECIFIED},
+                                           {"flaxformer", pb::LOSS_SCOPE_UNSPECIFIED},
+                                           {"z_loss", pb::LOSS_SCOPE_UNSPECIFIED}}};
+
+class RunChecker {
+ public:
+  explicit RunChecker(const pb::RunSpec& run) : run_(run) {}
+
+  std::vector<Fault> Run() {
+    CheckWire(run_, "", &faults_);
+    pb::RunSpec copy = run_;
+    for (const UnusedField& field : DropUnused(&copy)) {
+      Fail(field.path, StrCat("is set but has no effect: ", field.reason));
+    }
+    if (run_.kind() == pb::RUN_KIND_UNSPECIFIED) Fail("kind", "is required; known: train");
+    CheckData(run_.data());
+    CheckModel(run_.model());
+    CheckTrain(run_.train());
+    CheckEval(run_.eval());
+    if (run_.seed() > kInt64Max) Fail("seed", StrCat(run_.seed(), " is above ", kInt64Max));
+    return std::move(faults_);
+  }
+
+ private:
+  void Fail(std::string path, std::string message) {
+    faults_.push_back({"", std::move(path), std::move(message)});
+  }
+  // `value` in [min, max], or a fault.
+  bool Range(const char* path, uint64_t value, uint64_t min, uint64_t max) {
+    if (value >= min && value <= max) return true;
+    if (value == 0) {
+      Fail(path, min == 1 ? StrCat("is required, or 0 where at least 1 is wanted")
+                          : StrCat("is 0; at least ", min, " is wanted"));
+    } else {
+      Fail(path, StrCat(value, " is not between ", min, " and ", max));
+    }
+    return false;
+  }
+  void Positive(const char* path, double value) {
+    if (!(value > 0)) Fail(path, StrCat(value, " must be above 0"));
+  }
+  void NotNegative(const std::string& path, double value) {
+    if (!(value >= 0)) Fail(path, StrCat(value, " must not be negative"));
+  }
+  // [0, 1): a probability of dropping, a decay.
+  void Fraction(const char* path, double value) {
+    if (!(value >= 0 && value < 1)) Fail(path, StrCat(value, " is not in [0, 1)"));
+  }
+  void Path(const std::string& path, const std::string& value, bool is_required) {
+    if (value.empty() && is_required) Fail(path, "is required");
+    if (value.find('\0') != std::string::npos) Fail(path, "holds a NUL byte");
+    if (value.size() > 4096) Fail(path, StrCat("has ", value.size(), " bytes, at most 4096"));
+  }
+
+  void CheckTokens(const char* path, pb::Tokens tokens, std::initializer_list<pb::Tokens> known,
+                   std::string_view names) {
+    if (std::ranges::find(known, tokens) == known.end()) {
+      Fail(path, StrCat("this data set has no such tokens; known: ", names));
+    }
+  }
+
+  void CheckFiles(const pb::FilesData& files) {
+    if (files.domains().empty()) Fail("data.files.domains", "at least one domain is required");
+    std::set<std::string> ids;
+    double weights = 0;
+    for (const pb::Domain& domain : files.domains()) {
+      const std::string path = StrCat("data.files.domains.", domain.id());
+      if (!IsValidName(domain.id())) {
+        Fail(path, StrCat("'", EscapeForTerminal(domain.id()), "' is not a name: ", kNameRule));
+      }
+      if (!ids.insert(domain.id()).second) Fail(path, "this domain is given twice");
+      if (domain.globs().empty()) Fail(path, "at least one glob is required");
+      for (const std::string& glob : domain.globs()) Path(StrCat(path, ".globs"), glob, true);
+      NotNegative(StrCat(path, ".weight"), domain.weight());
+      weights += domain.weight();
+    }
+    if (!files.domains().empty() && !(weights > 0)) {
+      Fail("data.files.domains", "the weights of all domains are 0");
+    }
+    CheckTokens("data.files.tokens", files.tokens(), {pb::TOKENS_BYTES256}, "bytes256");
+    const auto& shares = files.split().shares();
+    if (shares.size() != 3) {
+      Fail("data.files.split.shares",
+           StrCat("has ", shares.size(), " numbers; train, valid and test are wanted"));
+      return;
+    }
+    double sum = 0;
+    for (const double share : shares) {
+      NotNegative("data.files.split.shares", share);
+      sum += share;
+    }
+    if (!(std::abs(sum - 1) <= 1e-9)) {
+      Fail("data.files.split.shares", StrCat("sum to ", sum, " instead of 1"));
+    }
+    if (shares[0] == 0) Fail("data.files.split.shares", "the share of train is 0");
+    for (const int split : run_.eval().splits()) {
+      if (split >= pb::SPLIT_TRAIN && split <= pb::SPLIT_TEST && shares[split - 1] == 0) {
+        Fail("eval.splits", StrCat("names a split whose share in data.files.split is 0"));
+      }
+    }
+  }
+
+  void CheckData(const pb::DataSpec& data) {
+    const std::string& digest = data.digest();
+    const bool is_hex = digest.size() == 71 && digest.starts_with("sha256:") &&
+                        digest.find_first_not_of("0123456789abcdef", 7) == std::string::npos;
+    if (!digest.empty() && !is_hex) {
+      Fail("data.digest", StrCat("'", EscapeForTerminal(digest),
+                                 "' is not of the form sha256:<64 lower-case hex digits>"));
+    }
+    switch (data.kind_case()) {
+      case pb::DataSpec::kFiles:
+        CheckFiles(data.files());
+        break;
+      case pb::DataSpec::kEnwik8:
+        Path("data.enwik8.path", data.enwik8().path(), true);
+        CheckTokens("data.enwik8.tokens", data.enwik8().tokens(),
+                    {pb::TOKENS_BYTES256, pb::TOKENS_BYTES205, pb::TOKENS_TXL204},
+                    "bytes256, bytes205, txl204");
+        break;
+      case pb::DataSpec::kWikitext: {
+        const pb::WikitextData& wikitext = data.wikitext();
+        Path("data.wikitext.path", wikitext.path(), true);
+        Path("data.wikitext.train_file", wikitext.train_file(), false);
+        Path("data.wikitext.valid_file", wikitext.valid_file(), false);
+        Path("data.wikitext.test_file", wikitext.test_file(), false);
+        CheckTokens("data.wikitext.tokens", wikitext.tokens(),
+                    {pb::TOKENS_WORD, pb::TOKENS_BYTES256}, "word, bytes256");
+        break;
+      }
+      case pb::DataSpec::KIND_NOT_SET:
+        Fail("data", "is required; known: files, enwik8, wikitext");
+        break;
+    }
+  }
+
+  // Bounds that keep every count of parameters and FLOPs in 64 bits.
+  static constexpr uint64_t kLayersMax = 1000;
+  static constexpr uint64_t kWidthMax = 1 << 16;
+  static constexpr uint64_t kInnerMax = 1 << 20;
+  static constexpr uint64_t kHeadsMax = 1 << 10;
+  static constexpr uint64_t kExpertsMax = 1 << 16;
+  static constexpr uint64_t kLengthMax = 1 << 20;
+
+  void CheckTransformerXl(const pb::TransformerXlSpec& spec) {
+    Range("model.transformer_xl.layers", spec.layers(), 1, kLayersMax);
+    if (Range("model.transformer_xl.d_model", spec.d_model(), 1, kWidthMax) &&
+        spec.d_model() % 2 != 0) {
+      Fail("model.transformer_xl.d_model",
+           StrCat(spec.d_model(), " is odd; relative positions take half of it each"));
+    }
+    Range("model.transformer_xl.heads", spec.heads(), 1, kHeadsMax);
+    Range("model.transformer_xl.d_head", spec.d_head(), 1, kWidthMax);
+    Range("model.transformer_xl.d_inner", spec.d_inner(), 1, kInnerMax);
+    Fraction("model.transformer_xl.dropout", spec.dropout());
+    Fraction("model.transformer_xl.attn_dropout", spec.attn_dropout());
+    Positive("model.transformer_xl.init_std", spec.init_std());
+  }
+
+  void CheckDecoder(const pb::DecoderSpec& spec) {
+    Range("model.decoder.layers", spec.layers(), 1, kLayersMax);
+    const bool has_width = Range("model.decoder.d_model", spec.d_model(), 1, kWidthMax);
+    const bool has_heads = Range("model.decoder.heads", spec.heads(), 1, kHeadsMax);
+    Range("model.decoder.d_inner", spec.d_inner(), 1, kInnerMax);
+    if (has_heads && Range("model.decoder.kv_heads", spec.kv_heads(), 1, kHeadsMax) &&
+        spec.heads() % spec.kv_heads() != 0) {
+      Fail("model.decoder.kv_heads",
+           StrCat(spec.kv_heads(), " does not divide heads ", spec.heads()));
+    }
+    if (has_heads && has_width && !spec.has_head_dim()) {
+      Fail("model.decoder.head_dim", StrCat("is required: heads ", spec.heads(),
+                                            " does not divide d_model ", spec.d_model()));
+    } else if (has_heads && has_width &&
+               Range("model.decoder.head_dim", spec.head_dim(), 1, kWidthMax) &&
+               spec.position() == pb::POSITION_KIND_ROPE && spec.head_dim() % 2 != 0) {
+      Fail("model.decoder.head_dim", StrCat(spec.head_dim(), " is odd; rope turns pairs"));
+    }
+    if (spec.position() == pb::POSITION_KIND_LEARNED) {
+      const uint32_t longest = std::max(run_.train().target_len(), run_.eval().target_len());
+      if (spec.context() < longest) {
+        Fail("model.decoder.context",
+             StrCat(spec.context(), " is less than the target length ", longest));
+      }
+      Range("model.decoder.context", spec.context(), 1, kLengthMax);
+    }
+    if (spec.position() == pb::POSITION_KIND_ROPE) {
+      Positive("model.decoder.rope_theta", spec.rope_theta());
+    }
+    Positive("model.decoder.norm_eps", spec.norm_eps());
+    Fraction("model.decoder.dropout", spec.dropout());
+    Positive("model.decoder.init_std", spec.init_std());
+  }
+
+  void CheckLosses(const pb::MoeSpec& moe) {
+    std::set<std::string> ids;
+    std::vector<std::string> known;
+    for (const Loss& loss : kLosses) known.emplace_back(loss.id);
+    for (const pb::LossSpec& loss : moe.losses()) {
+      const std::string path = StrCat("model.moe.losses.", loss.id());
+      const auto* definition = std::ranges::find(kLosses, loss.id(), &Loss::id);
+      if (definition == kLosses.end()) {
+        const std::string nearest = NearestWord(loss.id(), known);
+        Fail("model.moe.losses", StrCat("'", EscapeForTerminal(loss.id()), "' is not a loss; ",
+                                        nearest.empty() ? StrCat("known: ", StrJoin(known, ", "))
+                                                        : StrCat("nearest: ", nearest)));
+        continue;
+      }
+      if (!ids.insert(loss.id()).second) Fail(path, "this loss is given twice");
+      if (!loss.has_coef()) Fail(StrCat(path, ".coef"), "is required");
+      NotNegative(StrCat(path, ".coef"), loss.coef());
+      if (definition->fixed_scope != pb::LOSS_SCOPE_UNSPECIFIED &&
+          loss.scope() != definition->fixed_scope) {
+        Fail(StrCat(path, ".scope"),
+             StrCat(loss.id(), " has scope ",
+                    definition->fixed_scope == pb::LOSS_SCOPE_GLOBAL ? "global" : "sequence",
+                    " and no other"));
+      }
+      if (loss.id() == "switch" && moe.top_k() != 1) {
+        Fail(path, StrCat("is defined for top_k 1 only, not ", moe.top_k(),
+                          "; megatron_aux is its generalisation"));
+      }
+    }
+  }
+
+  void CheckGate(const pb::MoeSpec& moe) {
+    if (!moe.router().has_smoe() || moe.allow_constant_gate()) return;
+    const pb::GateNorm norm = moe.router().gate_norm();
+    const bool is_renormalised =
+        norm == pb::GATE_NORM_SOFTMAX_TOPK || norm == pb::GATE_NORM_SOFTMAX_FULL_RENORM;
+    if (norm == pb::GATE_NORM_UNIFORM || (moe.top_k() == 1 && is_renormalised)) {
+      Fail("model.moe.router.gate_norm",
+           StrCat("with top_k ", moe.top_k(),
+                  " the gate's weight is constant and its router gets no gradient from the "
+                  "language model; use softmax_full, or set model.moe.allow_constant_gate"));
+    }
+  }
+
+  void CheckMoe(const pb::ModelSpec& model) {
+    const pb::MoeSpec& moe = model.moe();
+    const uint32_t layers =
+        model.has_decoder() ? model.decoder().layers() : model.transformer_xl().layers();
+    if (moe.layers().empty()) Fail("model.moe.layers", "at least one layer is required");
+    for (int i = 0; i < moe.layers_size(); ++i) {
+      if (moe.layers(i) >= layers) {
+        Fail("model.moe.layers",
+             StrCat("layer ", moe.layers(i), " is not in a backbone of ", layers, " layers"));
+      }
+      if (i > 0 && moe.layers(i) <= moe.layers(i - 1)) {
+        Fail("model.moe.layers", StrCat(moe.layers(i), " does not rise above ", moe.layers(i - 1)));
+      }
+    }
+    switch (moe.router().kind_case()) {
+      case pb::RouterSpec::KIND_NOT_SET:
+        Fail("model.moe.router", "is required; known: dense, smoe, hash");
+        return;
+      case pb::RouterSpec::kDense:
+        Range("model.moe.router.dense.d_ff", moe.router().dense().d_ff(), 1, kInnerMax);
+        return;
+      case pb::RouterSpec::kSmoe:
+      case pb::RouterSpec::kHash:
+        break;
+    }
+    if (Range("model.moe.experts", moe.experts(), 1, kExpertsMax)) {
+      Range("model.moe.top_k", moe.top_k(), 1, moe.experts());
+    }
+    Range("model.moe.expert.width", moe.expert().width(), 1, kInnerMax);
+    CheckGate(moe);
+    CheckLosses(moe);
+  }
+
+  void CheckModel(const pb::ModelSpec& model) {
+    switch (model.backbone_case()) {
+      case pb::ModelSpec::kTransformerXl:
+        CheckTransformerXl(model.transformer_xl());
+        break;
+      case pb::ModelSpec::kDecoder:
+        CheckDecoder(model.decoder());
+        break;
+      case pb::ModelSpec::BACKBONE_NOT_SET:
+        Fail("model", "a backbone is required; known: transformer_xl, decoder");
+        return;
+    }
+    if (model.has_moe()) CheckMoe(model);
+    const uint64_t vocab = VocabFromData(run_);
+    if (vocab != 0 && model.vocab() != vocab) {
+      Fail("model.vocab",
+           StrCat(model.vocab(), " differs from the vocabulary of the data, ", vocab));
+    }
+    Range("model.vocab", model.vocab(), 0, 1 << 24);
+  }
+
+  template <typename AdamMessage>
+  void CheckAdam(const std::string& path, const AdamMessage& adam) {
+    if (!adam.has_lr()) {
+      Fail(StrCat(path, ".lr"), "is required");
+    } else {
+      Positive(StrCat(path, ".lr").c_str(), adam.lr());
+    }
+    Fraction(StrCat(path, ".beta1").c_str(), adam.beta1());
+    Fraction(StrCat(path, ".beta2").c_str(), adam.beta2());
+    Positive(StrCat(path, ".eps").c_str(), adam.eps());
+  }
+
+  void CheckTrain(const pb::TrainSpec& train) {
+    const int lengths = (train.has_steps() ? 1 : 0) + (train.has_tokens() ? 1 : 0) +
+                        (train.has_data_epochs() ? 1 : 0);
+    if (lengths != 1) {
+      Fail("train", StrCat("exactly one of steps, tokens and data_epochs is required, ", lengths,
+                           " are given"));
+    }
+    if (train.has_steps()) Range("train.steps", train.steps(), 1, uint64_t{1} << 40);
+    if (train.has_tokens()) Range("train.tokens", train.tokens(), 1, uint64_t{1} << 60);
+    if (train.has_data_epochs()) Positive("train.data_epochs", train.data_epochs());
+    if (Range("train.batch", train.batch(), 1, kLengthMax)) {
+      Range("train.micro_batch", train.micro_batch(), 1, train.batch());
+    }
+    Range("train.target_len", train.target_len(), 1, kLengthMax);
+    Range("train.memory_len", train.memory_len(), 0, kLengthMax);
+    Range("train.warmup_steps", train.warmup_steps(), 0, uint64_t{1} << 40);
+    if (train.has_clip_norm()) Positive("train.clip_norm", train.clip_norm());
+    switch (train.optimizer().kind_case()) {
+      case pb::OptimizerSpec::kAdam:
+        CheckAdam("train.optimizer.adam", train.optimizer().adam());
+        break;
+      case pb::OptimizerSpec::kAdamw:
+        CheckAdam("train.optimizer.adamw", train.optimizer().adamw());
+        NotNegative("train.optimizer.adamw.weight_decay", train.optimizer().adamw().weight_decay());
+        break;
+      case pb::OptimizerSpec::KIND_NOT_SET:
+        Fail("train.optimizer", "is required; known: adam, adamw");
+        break;
+    }
+  }
+
+  void CheckEval(const pb::EvalSpec& eval) {
+    if (!run_.has_train()) return;  // nothing was filled in
+    std::set<int> splits;
+    for (const int split : eval.splits()) {
+      if (split == pb::SPLIT_UNSPECIFIED) Fail("eval.splits", "holds an unspecified split");
+      if (!splits.insert(split).second) Fail("eval.splits", "names a split twice");
+    }
+    Range("eval.target_len", eval.target_len(), 1, kLengthMax);
+    Range("eval.memory_len", eval.memory_len(), 0, kLengthMax);
+    Range("eval.batch", eval.batch(), 1, kLengthMax);
+  }
+
+  static constexpr std::string_view kNameRule =
+      "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning and ending with a letter or digit, without "
+      "'..'";
+
+  const pb::RunSpec& run_;
+  std::vector<Fault> faults_;
+};
+
+}  // namespace
+
+bool IsValidName(std::string_view name) {
+  const auto is_alnum = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  if (name.empty() || name.size() > 64) return false;
+  if (!is_alnum(name.front()) || !is_alnum(name.back())) return false;
+  if (name.find("..") != std::string_view::npos) return false;
+  return std::ranges::all_of(
+      name, [&](char c) { return is_alnum(c) || c == '.' || c == '_' || c == '-'; });
+}
+
+std::vector<Fault> ValidateRun(const pb::RunSpec& run) { return RunChecker(run).Run(); }
+
+std::vector<Fault> ValidatePolicy(const pb::PolicySpec& policy) {
+  std::vector<Fault> faults;
+  CheckWire(policy, "", &faults);
+  pb::PolicySpec filled = policy;
+  FillPolicyDefaults(&filled);
+  const auto range = [&](const char* path, uint64_t value, uint64_t min, uint64_t max) {
+    if (value >= min && value <= max) return;
+    faults.push_back({"", path, StrCat(value, " is not between ", min, " and ", max)});
+  };
+  range("resources.cpu_slots", filled.resources().cpu_slots(),
+        filled.resources().gpus() > 0 ? 0 : 1, 4096);
+  range("resources.gpus", filled.resources().gpus(), 0, 1024);
+  if (filled.priority() < -1'000'000 || filled.priority() > 1'000'000) {
+    faults.push_back(
+        {"", "priority", StrCat(filled.priority(), " is not between -1000000 and 1000000")});
+  }
+  range("telemetry.every_steps", filled.telemetry().every_steps(), 1, 1'000'000'000);
+  constexpr uint64_t kDurationMax = 3'155'760'000'000;  // 100 years
+  range("timeout", filled.timeout_ms(), 0, kDurationMax);
+  range("checkpoint.every", filled.checkpoint().every_ms(), 1, kDurationMax);
+  range("checkpoint.keep_last", filled.checkpoint().keep_last(), 1, 1000);
+  range("checkpoint.keep_best", filled.checkpoint().keep_best(), 0, 1000);
+  return faults;
+}
+
+}  // namespace switchyard::spec
