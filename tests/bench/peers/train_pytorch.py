@@ -91,7 +91,7 @@ class Model(nn.Module):
             x = self.norms[i](x + self.ffn[i](x))
             fresh.append(x)
         memories = [torch.cat([old, new], 1)[:, -M:].detach() for old, new in zip(memories, fresh)]
-        return F.cross_entropy(F.linear(x, self.embedding.weight, self.bias).view(-1, VOCAB), targets.view(-1)), memories
+        return F.cross_entropy(F.linear(x, self.embedding.weight, self.bias).view(-1, VOCAB), targets.reshape(-1)), memories
 
 
 model = Model()
