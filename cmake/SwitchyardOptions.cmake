@@ -21,8 +21,11 @@ add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)
 
 find_program(SWITCHYARD_CCACHE ccache)
 if(SWITCHYARD_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${SWITCHYARD_CCACHE}")
-  set(CMAKE_C_COMPILER_LAUNCHER "${SWITCHYARD_CCACHE}")
+  # Paths relative to the source, so that every build folder and every clone shares the cache.
+  set(_launcher "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+      "${SWITCHYARD_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${_launcher})
+  set(CMAKE_C_COMPILER_LAUNCHER ${_launcher})
 endif()
 
 find_program(SWITCHYARD_MOLD mold)
