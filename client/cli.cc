@@ -1,0 +1,348 @@
+#include "client/cli.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "client/commands/commands.h"
+#include "client/commands/completion.h"
+#include "client/exit_code.h"
+#include "common/base/strings.h"
+
+namespace switchyard::client {
+namespace {
+
+constexpr char kConnectionGroup[] = "Connection and output";
+
+const std::map<std::string, Format>& Formats() {
+  static const std::map<std::string, Format> formats = {{"table", Format::kTable},
+                                                        {"json", Format::kJson},
+                                                        {"jsonl", Format::kJsonLines},
+                                                        {"csv", Format::kCsv},
+                                                        {"quiet", Format::kQuiet}};
+  return formats;
+}
+
+// All options of all verbs: one call of the program fills one of them.
+struct Options {
+  std::string format = "table";
+  SubmitOptions submit;
+  PlanOptions plan;
+  ListOptions list;
+  std::string show_id;
+  std::string explain_id;
+  WatchOptions watch;
+  WaitOptions wait;
+  std::string fail_on = "any";
+  LogsOptions logs;
+  ResultsOptions results;
+  std::string group_by = "run";
+  MetricsOptions metrics;
+  CancelOptions cancel;
+  bool with_dependencies = false;
+  std::string shell;
+};
+
+class Program {
+ public:
+  Program(const Console& console, const std::function<const char*(const char*)>& getenv)
+      : app_("Submit, watch and query sweeps of Mixture-of-Experts training runs.", "switchyard") {
+    context_.console = console;
+    context_.getenv = getenv;
+    app_.require_subcommand(1);
+    app_.footer(
+        "Examples:\n"
+        "  switchyard plan sweep.yaml\n"
+        "  switchyard submit sweep.yaml --follow\n"
+        "  switchyard results last --by cell\n\n"
+        "A sweep is named by its name, by `last` or by its id; a run by SWEEP/N, by a number of\n"
+        "the last sweep, or by its id. Several: 3-9, 7,9, sweep:NAME, state:failed, all.\n"
+        "Exit codes: 0 ok, 1 usage or validation, 2 a selected run failed, 3 no connection or\n"
+        "trouble of the coordinator, 4 no permission, 5 conflict.");
+    AddCommon(&app_);
+    AddSweepVerbs();
+    AddReadVerbs();
+    AddRunVerbs();
+    AddOtherVerbs();
+  }
+
+  int Run(const std::vector<std::string>& arguments) {
+    // CLI11 wants them in reverse order, and reports everything by exceptions.
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    try {
+      app_.parse(std::move(reversed));
+    } catch (const CLI::ParseError& error) {
+      const int code = app_.exit(error, *context_.console.out, *context_.console.err);
+      return code == 0 ? kExitOk : kExitUsage;
+    }
+    context_.format = Formats().at(options_.format);
+    return action_();
+  }
+
+ private:
+  using Action = std::function<int()>;
+
+  void AddCommon(CLI::App* app) {
+    app->add_option(
+           "--server", context_.server,
+           "Coordinator: unix:PATH, PATH of a socket, or HOST:PORT. Default: "
+           "$SWITCHYARD_SERVER, then the sockets of the default data directory and of /run")
+        ->type_name("ADDRESS")
+        ->group(kConnectionGroup);
+    app->add_option("--timeout", context_.timeout_seconds,
+                    "Seconds of silence after which a call is given up")
+        ->check(CLI::PositiveNumber)
+        ->type_name("SECONDS")
+        ->default_str("30")
+        ->group(kConnectionGroup);
+    std::vector<std::string> names;
+    for (const auto& [name, format] : Formats()) names.push_back(name);
+    app->add_option("-o,--output", options_.format, "table, json, jsonl, csv, or quiet (names)")
+        ->check(CLI::IsMember(names))
+        ->type_name("FORMAT")
+        ->default_str("table")
+        ->group(kConnectionGroup);
+  }
+
+  CLI::App* AddVerb(const std::string& name, const std::string& summary,
+                    const std::string& examples, Action action) {
+    return AddVerbUnder(&app_, name, summary, examples, std::move(action));
+  }
+
+  CLI::App* AddVerbUnder(CLI::App* parent, const std::string& name, const std::string& summary,
+                         const std::string& examples, Action action) {
+    CLI::App* verb = parent->add_subcommand(name, summary);
+    verb->footer("Examples:\n" + examples);
+    AddCommon(verb);
+    verb->callback([this, action = std::move(action)] { action_ = action; });
+    return verb;
+  }
+
+  static void AddOverrides(CLI::App* verb, std::vector<std::string>* overrides) {
+    verb->add_option("--set", *overrides,
+                     "Lay a value over the file's base: --set train.steps=100. May be repeated")
+        ->allow_extra_args(false)
+        ->type_name("PATH=VALUE");
+  }
+
+  static void AddFile(CLI::App* verb, std::string* file) {
+    verb->add_option("FILE", *file, "Sweep file (YAML); - reads standard input")->required();
+  }
+
+  void AddSweepVerbs() {
+    CLI::App* submit = AddVerb("submit", "Check a sweep file and enqueue its runs",
+                               "  switchyard submit sweep.yaml\n"
+                               "  switchyard submit sweep.yaml --set train.steps=50 --follow\n"
+                               "  name=$(switchyard submit sweep.yaml -o quiet)",
+                               [this] { return RunSubmit(context_, options_.submit); });
+    AddFile(submit, &options_.submit.file);
+    AddOverrides(submit, &options_.submit.overrides);
+    submit->add_flag("--dry-run", options_.submit.is_dry_run,
+                     "Show the plan and submit nothing, as `plan` does");
+    submit->add_flag("--wait", options_.submit.waits, "Wait until every run has ended");
+    submit->add_flag("--follow", options_.submit.follows, "Watch until every run has ended");
+    submit->add_flag("--rerun", options_.submit.is_rerun,
+                     "New runs even where finished ones with the same identity exist");
+
+    CLI::App* plan = AddVerb("plan", "Show what a sweep file would run; changes nothing",
+                             "  switchyard plan sweep.yaml\n"
+                             "  switchyard plan sweep.yaml --set train.batch=16 -o json\n"
+                             "  switchyard plan - < sweep.yaml",
+                             [this] { return RunPlan(context_, options_.plan); });
+    AddFile(plan, &options_.plan.file);
+    AddOverrides(plan, &options_.plan.overrides);
+    plan->add_option("--cells", options_.plan.cells_max, "Cells listed; 0: all")
+        ->default_str("100");
+
+    CLI::App* cancel = AddVerb("cancel", "Stop runs gracefully, with a checkpoint",
+                               "  switchyard cancel last\n"
+                               "  switchyard cancel router-comparison/3-9 --reason \"wrong lr\"\n"
+                               "  switchyard cancel state:queued",
+                               [this] { return RunCancel(context_, options_.cancel); });
+    cancel->add_option("SELECTOR", options_.cancel.selectors, "Sweeps or runs")->required();
+    cancel->add_option("--reason", options_.cancel.reason, "Stored with the runs");
+
+    CLI::App* wait = AddVerb("wait", "Wait until the selected sweeps or runs have ended",
+                             "  switchyard wait last\n"
+                             "  switchyard wait router-comparison/1-4 --fail-on infra\n"
+                             "  switchyard wait all --fail-on never",
+                             [this] { return RunWaitVerb(); });
+    wait->add_option("SELECTOR", options_.wait.selectors, "Sweeps or runs")->required();
+    wait->add_option("--fail-on", options_.fail_on,
+                     "Which failures give exit code 2: any, infra (lost to the infrastructure), "
+                     "never")
+        ->check(CLI::IsMember({"any", "infra", "never"}))
+        ->type_name("WHICH")
+        ->default_str("any");
+  }
+
+  void AddReadVerbs() {
+    CLI::App* list = AddVerb("ls", "List live sweeps, or the runs of a selector",
+                             "  switchyard ls\n"
+                             "  switchyard ls --all -o json\n"
+                             "  switchyard ls router-comparison\n"
+                             "  switchyard ls state:failed",
+                             [this] { return RunList(context_, options_.list); });
+    list->add_option("SWEEP", options_.list.sweep, "Sweep, or selector of runs");
+    list->add_flag("-a,--all", options_.list.with_finished, "Finished sweeps as well");
+
+    CLI::App* show = AddVerb("show", "Show a sweep or a run: spec, attempts, checkpoints, history",
+                             "  switchyard show last\n"
+                             "  switchyard show router-comparison/3\n"
+                             "  switchyard show 3 -o json",
+                             [this] { return RunShow(context_, options_.show_id); });
+    show->add_option("ID", options_.show_id, "Sweep or run")->required();
+
+    CLI::App* explain = AddVerb("explain", "Say why a run waits, runs where it does, or ended",
+                                "  switchyard explain 3\n"
+                                "  switchyard explain router-comparison/3",
+                                [this] { return RunExplain(context_, options_.explain_id); });
+    explain->add_option("ID", options_.explain_id, "Run")->required();
+
+    CLI::App* results = AddVerb("results", "Table of a sweep's results, the best first",
+                                "  switchyard results last\n"
+                                "  switchyard results router-comparison --by cell\n"
+                                "  switchyard results last --metric valid/bits_per_byte "
+                                "--metric train/tokens_per_second --last -o csv",
+                                [this] { return RunResultsVerb(); });
+    results->add_option("SWEEP", options_.results.sweep, "Sweep")->required();
+    results
+        ->add_option("--metric", options_.results.metrics,
+                     "Series shown instead of the objective, rate, entropy and parameters; the "
+                     "first one orders the rows. May be repeated")
+        ->allow_extra_args(false)
+        ->type_name("SERIES");
+    results->add_option("--by", options_.group_by, "A row per run, or per cell over its seeds")
+        ->check(CLI::IsMember({"run", "cell"}))
+        ->type_name("run|cell")
+        ->default_str("run");
+    CLI::Option* best =
+        results->add_flag("--best", options_.results.wants_best,
+                          "Best value of a series (default: as the objective says)");
+    results->add_flag("--last", options_.results.wants_last, "Last value of a series")
+        ->excludes(best);
+
+    CLI::App* metrics =
+        AddVerb("metrics", "List a run's series, or print the points of one",
+                "  switchyard metrics 3\n"
+                "  switchyard metrics 3 train/nats_per_token -o csv\n"
+                "  switchyard metrics 3 routing/expert_load --attempts all -o jsonl",
+                [this] { return RunMetrics(context_, options_.metrics); });
+    metrics->add_option("RUN", options_.metrics.run, "Run")->required();
+    metrics->add_option("SERIES", options_.metrics.series, "Series; none: list them");
+    metrics
+        ->add_option("--attempts", options_.metrics.attempts,
+                     "Points of attempt N, or of all, instead of the canonical curve")
+        ->type_name("N|all");
+    metrics->add_option("--from", options_.metrics.from_step, "Only steps from here on")
+        ->type_name("STEP");
+  }
+
+  void AddRunVerbs() {
+    CLI::App* watch = AddVerb("watch", "Follow progress, loss and routing entropy in the terminal",
+                              "  switchyard watch\n"
+                              "  switchyard watch last\n"
+                              "  switchyard watch router-comparison/3 --once",
+                              [this] { return RunWatch(context_, options_.watch); });
+    watch->add_option("ID", options_.watch.id, "Sweep or run; none: everything live");
+    watch->add_flag("--once", options_.watch.is_once, "Print one frame and end");
+    watch->add_option("--interval", options_.watch.interval_seconds, "Seconds between frames")
+        ->check(CLI::Range(0.05, 3600.0))
+        ->type_name("SECONDS")
+        ->default_str("1");
+
+    CLI::App* logs = AddVerb("logs", "Print what a run wrote",
+                             "  switchyard logs 3\n"
+                             "  switchyard logs router-comparison/3 -f --stderr\n"
+                             "  switchyard logs 3 --attempt 1 --raw > attempt1.log",
+                             [this] { return RunLogs(context_, options_.logs); });
+    logs->add_option("ID", options_.logs.run, "Run")->required();
+    logs->add_flag("-f,--follow", options_.logs.follows, "Go on until the run has ended");
+    logs->add_flag("--stderr", options_.logs.is_stderr, "Standard error instead of output");
+    logs->add_option("--attempt", options_.logs.attempt, "Attempt; default: the newest")
+        ->type_name("N");
+    logs->add_flag("--raw", options_.logs.is_raw,
+                   "Bytes as written; not to a terminal, where control characters are escaped");
+  }
+
+  void AddOtherVerbs() {
+    CLI::App* worker = app_.add_subcommand("worker", "Workers");
+    worker->require_subcommand(1);
+    worker->footer("Examples:\n  switchyard worker ls");
+    AddVerbUnder(worker, "ls", "List workers, their slots and runs",
+                 "  switchyard worker ls\n  switchyard worker ls -o json",
+                 [this] { return RunWorkerList(context_); });
+    AddVerb("status", "State of the coordinator and its fleet",
+            "  switchyard status\n  switchyard status -o json",
+            [this] { return RunStatus(context_); });
+    CLI::App* version = AddVerb(
+        "version", "Version of this program", "  switchyard version\n  switchyard version --deps",
+        [this] { return RunVersion(context_, options_.with_dependencies); });
+    version->add_flag("--deps", options_.with_dependencies, "Versions of linked libraries");
+    CLI::App* completion = AddVerb("completion", "Print a completion script for a shell",
+                                   "  source <(switchyard completion bash)\n"
+                                   "  source <(switchyard completion zsh)\n"
+                                   "  switchyard completion fish | source",
+                                   [this] {
+                                     context_.Print(CompletionScript(options_.shell, Words()));
+                                     return static_cast<int>(kExitOk);
+                                   });
+    completion->add_option("SHELL", options_.shell, "bash, zsh or fish")
+        ->required()
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  }
+
+  int RunWaitVerb() {
+    options_.wait.fail_on = options_.fail_on == "any"     ? FailOn::kAny
+                            : options_.fail_on == "infra" ? FailOn::kInfra
+                                                          : FailOn::kNever;
+    return RunWait(context_, options_.wait);
+  }
+
+  int RunResultsVerb() {
+    options_.results.group_by = options_.group_by == "cell" ? GroupBy::kCell : GroupBy::kRun;
+    return RunResults(context_, options_.results);
+  }
+
+  // What the shells complete, read off the program's own description.
+  std::vector<VerbWords> Words() const {
+    std::vector<VerbWords> words;
+    for (const CLI::App* verb : app_.get_subcommands([](const CLI::App*) { return true; })) {
+      VerbWords word{.name = verb->get_name(), .summary = verb->get_description()};
+      for (const CLI::Option* option : verb->get_options()) {
+        for (const std::string& name : option->get_snames()) word.options.push_back("-" + name);
+        for (const std::string& name : option->get_lnames()) word.options.push_back("--" + name);
+        if (!option->get_positional()) continue;
+        const std::string& name = option->get_name(true);
+        if (name == "FILE") {
+          word.takes_file = true;
+        } else if (name == "SHELL") {
+          word.subverbs = {"bash", "zsh", "fish"};
+        } else if (name != "SERIES") {
+          word.takes_name = true;
+        }
+      }
+      for (const CLI::App* under : verb->get_subcommands([](const CLI::App*) { return true; })) {
+        word.subverbs.push_back(under->get_name());
+      }
+      words.push_back(std::move(word));
+    }
+    return words;
+  }
+
+  CLI::App app_;
+  Context context_;
+  Options options_;
+  Action action_;
+};
+
+}  // namespace
+
+int RunCli(const std::vector<std::string>& arguments, const Console& console,
+           const std::function<const char*(const char*)>& getenv) {
+  return Program(console, getenv).Run(arguments);
+}
+
+}  // namespace switchyard::client

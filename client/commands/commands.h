@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/commands/context.h"
+#include "client/commands/runs.h"
+
+namespace switchyard::client {
+
+// Each verb: options in, exit code (exit_code.h) out. Results go to standard output, errors and
+// notes to standard error.
+
+struct PlanOptions {
+  std::string file;  // "-": standard input
+  std::vector<std::string> overrides;
+  uint32_t cells_max = 100;  // cells listed; 0: all
+};
+int RunPlan(const Context& context, const PlanOptions& options);
+
+struct SubmitOptions {
+  std::string file;
+  std::vector<std::string> overrides;
+  bool is_dry_run = false;
+  bool waits = false;
+  bool follows = false;
+  bool is_rerun = false;
+};
+int RunSubmit(const Context& context, const SubmitOptions& options);
+
+struct ListOptions {
+  std::string sweep;  // empty: sweeps; else a selector whose runs are listed
+  bool with_finished = false;
+};
+int RunList(const Context& context, const ListOptions& options);
+
+int RunShow(const Context& context, const std::string& id);
+int RunExplain(const Context& context, const std::string& id);
+
+struct WatchOptions {
+  std::string id;  // empty: everything live
+  bool is_once = false;
+  double interval_seconds = 1;
+};
+int RunWatch(const Context& context, const WatchOptions& options);
+
+enum class FailOn { kAny, kInfra, kNever };
+struct WaitOptions {
+  std::vector<std::string> selectors;
+  FailOn fail_on = FailOn::kAny;
+};
+int RunWait(const Context& context, const WaitOptions& options);
+
+struct LogsOptions {
+  std::string run;
+  bool follows = false;
+  bool is_stderr = false;
+  uint32_t attempt = 0;  // 0: the newest
+  bool is_raw = false;
+};
+int RunLogs(const Context& context, const LogsOptions& options);
+
+enum class GroupBy { kRun, kCell };
+struct ResultsOptions {
+  std::string sweep;
+  std::vector<std::string> metrics;  // empty: the objective and the usual ones
+  GroupBy group_by = GroupBy::kRun;
+  bool wants_best = false;  // neither: as the objective says
+  bool wants_last = false;
+};
+int RunResults(const Context& context, const ResultsOptions& options);
+
+struct MetricsOptions {
+  std::string run;
+  std::string series;    // empty: the list of series
+  std::string attempts;  // empty: canonical; a number; "all"
+  uint64_t from_step = 0;
+};
+int RunMetrics(const Context& context, const MetricsOptions& options);
+
+struct CancelOptions {
+  std::vector<std::string> selectors;
+  std::string reason;
+};
+int RunCancel(const Context& context, const CancelOptions& options);
+
+int RunWorkerList(const Context& context);
+int RunStatus(const Context& context);
+int RunVersion(const Context& context, bool with_dependencies);
+
+}  // namespace switchyard::client

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace switchyard::client {
+
+struct WatchSweep {
+  std::string name;
+  std::string state;
+  uint64_t runs = 0;
+  uint64_t succeeded = 0;
+  uint64_t failed = 0;
+  uint64_t ended_otherwise = 0;  // cancelled, stopped early
+  uint64_t active = 0;
+  uint64_t waiting = 0;
+  double elapsed_seconds = 0;
+  double eta_seconds = -1;  // negative: unknown
+
+  uint64_t ended() const { return succeeded + failed + ended_otherwise; }
+};
+
+struct WatchRun {
+  std::string name;
+  std::string state;
+  std::string label;  // axis values: "smoe 0.01"
+  uint64_t step = 0;
+  uint64_t steps_total = 0;
+  double loss = 0;                 // NaN: none
+  std::vector<double> loss_curve;  // training loss, oldest first
+  double entropy = 0;              // usage entropy / ln E, mean over layers; NaN: none
+  std::vector<double> entropy_curve;
+  double tokens_per_second = 0;  // NaN: unknown
+  double eta_seconds = -1;
+  std::string reason;
+};
+
+// All that one frame of `watch` shows.
+struct WatchView {
+  std::string fleet;  // "2 workers, 3 of 4 slots busy"
+  std::vector<WatchSweep> sweeps;
+  std::vector<WatchRun> runs;
+  uint64_t runs_hidden = 0;  // active ones that are not listed
+  std::string note;          // "coordinator does not answer …"
+};
+
+struct FrameStyle {
+  size_t columns = 80;
+  size_t rows = 24;
+  bool has_color = false;
+};
+
+// Lines of the frame, none wider than `columns` cells and at most `rows - 1` of them (the cursor's
+// line is kept free). What does not fit in width is left out, the least important first: entropy
+// curve, loss curve, progress bar, label, rate.
+std::vector<std::string> RenderWatch(const WatchView& view, const FrameStyle& style);
+
+// How many rows of runs such a frame has place for.
+size_t RunRowsThatFit(size_t sweep_count, size_t rows);
+
+// Text that replaces the last frame, whose lines were `previous`, by `lines`: cursor up, each line
+// cleared behind its end, and everything below. `columns` now: lines that were wider than a window
+// that has shrunk since take several rows.
+std::string Redraw(const std::vector<std::string>& previous, const std::vector<std::string>& lines,
+                   size_t columns);
+
+// One line about a sweep or run for output that is no terminal.
+std::string PlainLine(const WatchSweep& sweep);
+std::string PlainLine(const WatchRun& run);
+
+}  // namespace switchyard::client

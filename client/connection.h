@@ -1,0 +1,96 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace switchyard::v1 {
+class CancelRunRequest;
+class CancelRunResponse;
+class CancelSweepRequest;
+class CancelSweepResponse;
+class ExplainRunRequest;
+class ExplainRunResponse;
+class GetCurveRequest;
+class GetCurveResponse;
+class GetRunRequest;
+class GetStatusRequest;
+class GetStatusResponse;
+class GetSweepRequest;
+class ListResultsRequest;
+class ListResultsResponse;
+class ListRunsRequest;
+class ListRunsResponse;
+class ListSeriesRequest;
+class ListSeriesResponse;
+class ListSweepsRequest;
+class ListSweepsResponse;
+class ListWorkersRequest;
+class ListWorkersResponse;
+class PlanSweepRequest;
+class PlanSweepResponse;
+class ReadLogRequest;
+class ReadLogResponse;
+class RunDetail;
+class SubmitSweepRequest;
+class SubmitSweepResponse;
+class Sweep;
+}  // namespace switchyard::v1
+
+namespace switchyard::client {
+
+struct ServerChoice {
+  std::string address;             // "unix:/path" or "host:port"
+  std::vector<std::string> tried;  // for messages, in order
+};
+
+// `flag` (may be empty), then $SWITCHYARD_SERVER, the socket of the default data directory
+// (${XDG_STATE_HOME:-~/.local/state}/switchyard/coordinator), /run/switchyard/switchyard.sock: the
+// first that is given or exists. A path stands for a unix socket. kUnavailable, with all that was
+// tried, when there is none; kInvalidArgument for a socket path over 107 bytes.
+Result<ServerChoice> ChooseServer(const std::string& flag,
+                                  const std::function<const char*(const char*)>& getenv);
+
+enum class Patience {
+  kNone,  // an unreachable coordinator is an error at once
+  kWait,  // it is asked again until `timeout_seconds` have passed without an answer
+};
+
+// One channel to the coordinator and a method per call. A call ends after `timeout_seconds` at the
+// latest. Statuses are the coordinator's; kUnavailable and kDeadlineExceeded name the address.
+// A request may be sent twice, which is safe: changes carry a request id. One thread only.
+class Connection {
+ public:
+  Connection(ServerChoice server, double timeout_seconds);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void set_patience(Patience patience);
+  const std::string& address() const;
+
+  Status SubmitSweep(const v1::SubmitSweepRequest& request, v1::SubmitSweepResponse* response);
+  Status PlanSweep(const v1::PlanSweepRequest& request, v1::PlanSweepResponse* response);
+  Status ListSweeps(const v1::ListSweepsRequest& request, v1::ListSweepsResponse* response);
+  Status GetSweep(const v1::GetSweepRequest& request, v1::Sweep* response);
+  Status CancelSweep(const v1::CancelSweepRequest& request, v1::CancelSweepResponse* response);
+  Status ListRuns(const v1::ListRunsRequest& request, v1::ListRunsResponse* response);
+  Status GetRun(const v1::GetRunRequest& request, v1::RunDetail* response);
+  Status CancelRun(const v1::CancelRunRequest& request, v1::CancelRunResponse* response);
+  Status ExplainRun(const v1::ExplainRunRequest& request, v1::ExplainRunResponse* response);
+  Status ReadLog(const v1::ReadLogRequest& request, v1::ReadLogResponse* response);
+  Status ListResults(const v1::ListResultsRequest& request, v1::ListResultsResponse* response);
+  Status GetCurve(const v1::GetCurveRequest& request, v1::GetCurveResponse* response);
+  Status ListSeries(const v1::ListSeriesRequest& request, v1::ListSeriesResponse* response);
+  Status GetStatus(const v1::GetStatusRequest& request, v1::GetStatusResponse* response);
+  Status ListWorkers(const v1::ListWorkersRequest& request, v1::ListWorkersResponse* response);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace switchyard::client
