@@ -1,0 +1,204 @@
+#include "server/api/batch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/strings.h"
+#include "common/events/batch.h"
+#include "common/spec/series.h"
+#include "server/store/chunks.h"
+
+namespace switchyard::api {
+namespace {
+
+using nlohmann::json;
+using scheduler::LineFact;
+
+constexpr size_t kSeriesNameMax = 256;
+constexpr size_t kReasons = 5;
+constexpr std::string_view kReasonNames[kReasons] = {"spool_full", "disk_full", "corrupt", "quota",
+                                                     "shed"};
+
+uint64_t UintOf(const json& object, const char* key) {
+  const auto member = object.find(key);
+  if (member == object.end()) return 0;
+  if (member->is_number_unsigned()) return member->get<uint64_t>();
+  if (member->is_string()) {
+    return ParseUint64(member->get_ref<const std::string&>()).value_or(0);
+  }
+  return 0;
+}
+std::string StringOf(const json& object, const char* key) {
+  const auto member = object.find(key);
+  return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
+}
+
+// Value of a point: a scalar, or the mean of the finite elements of a vector.
+double ValueAt(const events::DecodedColumn& column, size_t width, size_t point, bool* is_finite) {
+  if (!column.is_vector) {
+    double value;
+    std::memcpy(&value, column.values.data() + point * sizeof(double), sizeof(double));
+    *is_finite = std::isfinite(value);
+    return value;
+  }
+  double sum = 0;
+  size_t finite = 0;
+  for (size_t i = 0; i < width; ++i) {
+    float value;
+    std::memcpy(&value, column.values.data() + (point * width + i) * sizeof(float), sizeof(float));
+    if (!std::isfinite(value)) continue;
+    sum += static_cast<double>(value);
+    ++finite;
+  }
+  *is_finite = finite == width;
+  return finite > 0 ? sum / static_cast<double>(finite) : std::nan("");
+}
+
+Status AddColumn(const events::DecodedColumn& column, Epoch epoch, uint32_t rank, size_t from,
+                 PreparedBatch* out) {
+  const size_t n = column.seqs.size();
+  const size_t width = column.is_vector
+                           ? std::accumulate(column.shape.begin(), column.shape.end(), size_t{1},
+                                             [](size_t a, uint32_t b) { return a * b; })
+                           : 1;
+  const size_t point_bytes = column.is_vector ? width * sizeof(float) : sizeof(double);
+  if (column.values.size() != n * point_bytes) {
+    return InvalidArgument(StrCat("column ", EscapeForTerminal(column.name), " has ",
+                                  column.values.size(), " bytes for ", n, " points"));
+  }
+  store::ChunkColumns chunk;
+  chunk.seqs.assign(column.seqs.begin() + static_cast<ptrdiff_t>(from), column.seqs.end());
+  chunk.steps.assign(column.steps.begin() + static_cast<ptrdiff_t>(from), column.steps.end());
+  chunk.ms.assign(column.ms.begin() + static_cast<ptrdiff_t>(from), column.ms.end());
+  chunk.is_vector = column.is_vector;
+  chunk.width = static_cast<uint32_t>(width);
+  chunk.values = column.values.substr(from * point_bytes);
+
+  scheduler::ChunkRow row;
+  row.epoch = epoch;
+  row.rank = rank;
+  row.series = column.name;
+  row.is_vector = column.is_vector;
+  row.shape = column.shape;
+  row.first_seq = chunk.seqs.front();
+  row.last_seq = chunk.seqs.back();
+  const auto [low, high] = std::ranges::minmax(chunk.steps);
+  row.first_step = low;
+  row.last_step = high;
+  row.n = static_cast<uint32_t>(n - from);
+  store::EncodeChunk(chunk, &row.blob);
+
+  SeriesDelta delta;
+  delta.series = column.name;
+  delta.is_vector = column.is_vector;
+  delta.shape = column.shape;
+  const auto direction = column.is_vector ? std::nullopt : spec::SeriesDirection(column.name);
+  delta.is_maximized = direction == spec::Direction::kMaximize;
+  for (size_t i = from; i < n; ++i) {
+    bool is_finite = false;
+    const double value = ValueAt(column, width, i, &is_finite);
+    ++delta.count;
+    if (!is_finite) ++delta.non_finite;
+    delta.last = value;
+    delta.last_step = column.steps[i];
+    if (is_finite && direction.has_value() &&
+        (!delta.has_best || (delta.is_maximized ? value > delta.best : value < delta.best))) {
+      delta.has_best = true;
+      delta.best = value;
+      delta.best_step = column.steps[i];
+    }
+  }
+  if (column.is_vector) delta.last_vector = column.values.substr((n - 1) * point_bytes);
+  out->points += n - from;
+  out->chunks.push_back(std::move(row));
+  out->deltas.push_back(std::move(delta));
+  return OkStatus();
+}
+
+Status AddLine(const events::DecodedLine& line, Epoch epoch, uint32_t rank, PreparedBatch* out) {
+  const json object = json::parse(line.json, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) {
+    return InvalidArgument(StrCat("line ", line.seq, " is not a JSON object"));
+  }
+  LineFact fact;
+  fact.seq = line.seq;
+  if (line.type == "hello") {
+    fact.kind = LineFact::Kind::kHello;
+    out->facts.push_back(fact);
+  } else if (line.type == "resume") {
+    fact.kind = LineFact::Kind::kResume;
+    fact.from = {UintOf(object, "from")};
+    fact.step = UintOf(object, "step");
+    out->facts.push_back(fact);
+  } else if (line.type == "ckpt") {
+    fact.kind = LineFact::Kind::kCheckpoint;
+    fact.step = UintOf(object, "step");
+    fact.digest = StringOf(object, "digest");
+    fact.bytes = UintOf(object, "bytes");
+    fact.path = StringOf(object, "path");
+    out->facts.push_back(fact);
+    const auto seconds = object.find("seconds");
+    if (seconds != object.end() && seconds->is_number()) {
+      out->checkpoint_seconds.push_back(seconds->get<double>());
+    }
+  } else if (line.type == "gap" || line.type == "drop") {
+    std::string reason = StringOf(object, line.type == "gap" ? "reason" : "class");
+    const auto known = std::ranges::find(kReasonNames, reason);
+    const size_t index =
+        known != std::end(kReasonNames) ? static_cast<size_t>(known - kReasonNames) : 2;
+    out->lost[index] +=
+        line.type == "gap" ? line.covers : std::max<uint64_t>(1, UintOf(object, "n"));
+  }
+  out->lines.push_back({.epoch = epoch,
+                        .rank = rank,
+                        .seq = line.seq,
+                        .covers = line.covers,
+                        .kind = line.type,
+                        .json = line.json});
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const PreparedBatch>> PrepareBatch(
+    std::shared_ptr<const events::DecodedBatch> decoded, Epoch epoch, uint32_t rank,
+    uint64_t skip_through) {
+  auto out = std::make_shared<PreparedBatch>();
+  for (const events::DecodedColumn& column : decoded->columns) {
+    if (column.name.empty() || column.name.size() > kSeriesNameMax || !IsValidUtf8(column.name)) {
+      return InvalidArgument("a series name must be 1 to 256 bytes of UTF-8");
+    }
+    const size_t from = static_cast<size_t>(std::ranges::upper_bound(column.seqs, skip_through) -
+                                            column.seqs.begin());
+    if (from == column.seqs.size()) continue;
+    SWITCHYARD_RETURN_IF_ERROR(AddColumn(column, epoch, rank, from, out.get()));
+  }
+  for (const events::DecodedLine& line : decoded->lines) {
+    if (line.seq + line.covers - 1 <= skip_through) continue;
+    SWITCHYARD_RETURN_IF_ERROR(AddLine(line, epoch, rank, out.get()));
+  }
+  out->decoded = std::move(decoded);
+  return std::shared_ptr<const PreparedBatch>(std::move(out));
+}
+
+void Fold(const SeriesDelta& delta, scheduler::SummaryRow* summary) {
+  summary->is_vector = delta.is_vector;
+  summary->shape = delta.shape;
+  summary->count += delta.count;
+  summary->non_finite += delta.non_finite;
+  summary->last = delta.last;
+  summary->last_step = delta.last_step;
+  if (delta.has_best && (!summary->has_best || (delta.is_maximized ? delta.best > summary->best
+                                                                   : delta.best < summary->best))) {
+    summary->has_best = true;
+    summary->best = delta.best;
+    summary->best_step = delta.best_step;
+  }
+}
+
+}  // namespace switchyard::api

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/scheduler/event.h"
+#include "server/scheduler/rows.h"
+
+namespace switchyard::events {
+struct DecodedBatch;
+}
+
+namespace switchyard::api {
+
+// What one batch adds to the summary of a series. As SummaryRow: the value of a vector point is the
+// mean of its finite elements.
+struct SeriesDelta {
+  std::string series;
+  bool is_vector = false;
+  std::vector<uint32_t> shape;
+  double last = 0;
+  uint64_t last_step = 0;
+  bool has_best = false;
+  double best = 0;
+  uint64_t best_step = 0;
+  uint64_t count = 0;
+  uint64_t non_finite = 0;
+  bool is_maximized = false;
+  std::string last_vector;  // vectors: the newest value, little-endian float32
+};
+
+// A batch of event lines made ready for the writer: chunk rows, other lines and summary deltas.
+// Immutable once made.
+struct PreparedBatch {
+  std::vector<scheduler::ChunkRow> chunks;
+  std::vector<scheduler::StreamEventRow> lines;
+  std::vector<SeriesDelta> deltas;  // one per chunk, in the same order
+  std::vector<scheduler::LineFact> facts;
+  // "drop" and gap lines: lines lost, by the reasons of operations 8.2 (spool_full disk_full
+  // corrupt quota shed).
+  uint64_t lost[5] = {};
+  // Seconds that trainers took for checkpoints, where they say so.
+  std::vector<double> checkpoint_seconds;
+  uint64_t points = 0;
+  std::shared_ptr<const events::DecodedBatch> decoded;
+};
+
+// Checks and packs what is above seq `skip_through`. kInvalidArgument: lines that say nonsense.
+Result<std::shared_ptr<const PreparedBatch>> PrepareBatch(
+    std::shared_ptr<const events::DecodedBatch> decoded, Epoch epoch, uint32_t rank,
+    uint64_t skip_through);
+
+// Adds a delta to the summary of its series.
+void Fold(const SeriesDelta& delta, scheduler::SummaryRow* summary);
+
+}  // namespace switchyard::api

@@ -1,0 +1,167 @@
+#include "server/api/expansion.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/base/strings.h"
+#include "common/spec/canonical.h"
+#include "common/spec/fault.h"
+#include "common/spec/series.h"
+#include "common/spec/sweep_plan.h"
+#include "switchyard/v1/spec.pb.h"
+
+namespace switchyard::api {
+namespace {
+
+namespace pb = ::switchyard::v1;
+
+// Runs a person would not read further than.
+constexpr size_t kFaultsShown = 20;
+
+Status FaultStatus(std::vector<spec::Fault> faults) {
+  const size_t all = faults.size();
+  if (all > kFaultsShown) faults.resize(kFaultsShown);
+  std::string text = spec::ToString(faults);
+  if (all > kFaultsShown) text += StrCat("and ", all - kFaultsShown, " more");
+  return InvalidArgument(std::move(text));
+}
+
+std::string PrimaryMetric(const pb::RunSpec& run) {
+  pb::Tokens tokens = pb::TOKENS_UNSPECIFIED;
+  switch (run.data().kind_case()) {
+    case pb::DataSpec::kFiles:
+      tokens = run.data().files().tokens();
+      break;
+    case pb::DataSpec::kEnwik8:
+      tokens = run.data().enwik8().tokens();
+      break;
+    case pb::DataSpec::kWikitext:
+      tokens = run.data().wikitext().tokens();
+      break;
+    case pb::DataSpec::KIND_NOT_SET:
+      break;
+  }
+  switch (tokens) {
+    case pb::TOKENS_WORD:
+      return "word_ppl";
+    case pb::TOKENS_TXL204:
+      return "bits_per_token";
+    default:
+      return "bits_per_byte";
+  }
+}
+
+pb::ObjectiveSpec ResolveObjective(const pb::SweepSpec& sweep, const pb::RunSpec& run) {
+  pb::ObjectiveSpec objective = sweep.objective();
+  if (objective.metric().empty()) objective.set_metric("valid/primary");
+  objective.set_metric(spec::ResolvePrimary(objective.metric(), PrimaryMetric(run)));
+  if (objective.goal() == pb::GOAL_UNSPECIFIED) {
+    objective.set_goal(spec::SeriesDirection(objective.metric()) == spec::Direction::kMaximize
+                           ? pb::GOAL_MAXIMIZE
+                           : pb::GOAL_MINIMIZE);
+  }
+  if (objective.value() == pb::OBJECTIVE_VALUE_UNSPECIFIED) {
+    objective.set_value(pb::OBJECTIVE_VALUE_BEST);
+  }
+  return objective;
+}
+
+scheduler::PlannedRun MakeRow(const spec::PlannedRun& planned, const std::string& project,
+                              const pb::ObjectiveSpec& objective, int64_t unix_ms) {
+  scheduler::PlannedRun out;
+  out.number = planned.number;
+  out.cell = planned.cell;
+  out.columns = planned.columns;
+  scheduler::RunRow& row = out.run;
+  row.project = project;
+  row.run_key = planned.run_key;
+  row.seed = planned.seed;
+  row.router = planned.router;
+  const pb::PolicySpec& policy = *planned.policy;
+  row.priority = policy.priority();
+  row.need = policy.resources().gpus() > 0
+                 ? scheduler::SlotNeed{scheduler::SlotKind::kGpu, policy.resources().gpus()}
+                 : scheduler::SlotNeed{scheduler::SlotKind::kCpu,
+                                       std::max(1u, policy.resources().cpu_slots())};
+  row.max_parallel = policy.max_parallel();
+  row.timeout_ms = policy.timeout_ms();
+  row.steps_total = planned.run->train().steps();
+  row.spec = planned.run->SerializeAsString();
+  pb::AttemptSpec attempt;
+  attempt.set_run_key(planned.run_key);
+  *attempt.mutable_telemetry() = policy.telemetry();
+  *attempt.mutable_checkpoint() = policy.checkpoint();
+  *attempt.mutable_objective() = objective;
+  row.attempt_spec = attempt.SerializeAsString();
+  row.created_ms = unix_ms;
+  return out;
+}
+
+}  // namespace
+
+Expansion::~Expansion() = default;
+
+Result<std::shared_ptr<const Expansion>> Expansion::Make(const pb::SweepSpec& spec) {
+  std::vector<spec::Fault> faults;
+  std::shared_ptr<Expansion> out(new Expansion);
+  out->plan_ = spec::SweepPlan::Make(spec, &faults);
+  if (!faults.empty() || out->plan_ == nullptr) return FaultStatus(std::move(faults));
+  const spec::PlannedRun first = out->plan_->At(1, &faults);
+  if (!faults.empty()) return FaultStatus(std::move(faults));
+  scheduler::SweepRow& row = out->row_;
+  row.project = spec.project().empty() ? "default" : spec.project();
+  row.base_name = spec.name();
+  row.name = spec.name();
+  row.spec_hash = spec::SweepHash(spec);
+  row.spec = spec.SerializeAsString();
+  row.objective = ResolveObjective(spec, *first.run).SerializeAsString();
+  row.axes = out->plan_->axes();
+  row.cells = out->plan_->cell_count();
+  row.runs = out->plan_->run_count();
+  return std::shared_ptr<const Expansion>(std::move(out));
+}
+
+Result<std::shared_ptr<const Expansion>> Expansion::Parse(std::string_view bytes) {
+  pb::SweepSpec spec;
+  if (!spec.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return DataLoss("a stored sweep document cannot be read");
+  }
+  return Make(spec);
+}
+
+Result<std::vector<scheduler::PlannedRun>> Expansion::Expand(uint64_t first, uint64_t count,
+                                                             int64_t unix_ms) const {
+  std::vector<scheduler::PlannedRun> out;
+  std::vector<spec::Fault> faults;
+  pb::ObjectiveSpec objective;
+  objective.ParseFromString(row_.objective);
+  const uint64_t end = std::min(row_.runs + 1, first + count);
+  for (uint64_t number = first; number < end; ++number) {
+    const spec::PlannedRun planned = plan_->At(number, &faults);
+    if (!faults.empty()) {
+      faults.front().message = StrCat("run ", number, ": ", faults.front().message);
+      return FaultStatus(std::move(faults));
+    }
+    scheduler::PlannedRun run = MakeRow(planned, row_.project, objective, unix_ms);
+    // The twelve bits below the time keep the order of the numbers within a batch.
+    const Uuid random = NewUuidV4();
+    run.run.id = {Uuid::V7(unix_ms, number - first, random.low)};
+    out.push_back(std::move(run));
+  }
+  return out;
+}
+
+ObjectiveFacts ReadObjective(std::string_view bytes) {
+  pb::ObjectiveSpec objective;
+  objective.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  return {.series = objective.metric(), .is_last = objective.value() == pb::OBJECTIVE_VALUE_LAST};
+}
+
+std::vector<uint32_t> ReadMoeLayers(std::string_view bytes) {
+  pb::RunSpec run;
+  run.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  return {run.model().moe().layers().begin(), run.model().moe().layers().end()};
+}
+
+}  // namespace switchyard::api

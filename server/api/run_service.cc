@@ -1,0 +1,191 @@
+#include "server/api/run_service.h"
+
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/base/strings.h"
+#include "server/api/convert.h"
+#include "server/api/core.h"
+#include "server/scheduler/explain.h"
+
+namespace switchyard::api {
+namespace {
+
+namespace pb = ::switchyard::v1;
+
+constexpr int kSeriesMax = 64;
+constexpr size_t kHistoryMax = 200;
+constexpr size_t kLogBytesMax = 1 << 20;
+
+Status List(store::ReadStore& store, const pb::ListRunsRequest& request,
+            pb::ListRunsResponse* response) {
+  store::RunFilter filter;
+  if (request.series_size() > kSeriesMax) {
+    return InvalidArgument(StrCat("at most ", kSeriesMax, " series are listed"));
+  }
+  filter.series = {request.series().begin(), request.series().end()};
+  if (!request.sweep().empty()) {
+    SWITCHYARD_ASSIGN_OR_RETURN(const store::SweepInfo sweep,
+                                store.FindSweep(request.sweep(), /*with_spec=*/false));
+    filter.sweep = sweep.row.id;
+  }
+  for (const int state : request.states()) {
+    if (state < pb::RUN_STATE_QUEUED || state > pb::RUN_STATE_QUARANTINED) {
+      return InvalidArgument(StrCat("states: ", state, " is not known"));
+    }
+    filter.states.push_back(static_cast<scheduler::RunState>(state));
+  }
+  SWITCHYARD_ASSIGN_OR_RETURN(
+      const store::RunPage page,
+      store.ListRuns(filter, request.page_token(), PageSize(request.page_size(), 100, 1000)));
+  for (const store::RunInfo& run : page.runs) ToProto(run, response->add_runs());
+  response->set_next_page_token(page.next);
+  response->set_total(page.total);
+  return OkStatus();
+}
+
+Status Detail(store::ReadStore& store, const pb::GetRunRequest& request, pb::RunDetail* response) {
+  SWITCHYARD_ASSIGN_OR_RETURN(const store::RunInfo run, store.FindRun(request.run()));
+  ToProto(run, response->mutable_run());
+  SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<scheduler::SummaryRow> summaries,
+                              store.ListSummaries(run.row.id));
+  response->mutable_run()->clear_summary();
+  for (const scheduler::SummaryRow& row : summaries) {
+    ToProto(row, response->mutable_run()->add_summary());
+  }
+  SWITCHYARD_ASSIGN_OR_RETURN(const store::RunDocument document, store.GetRunDocument(run.row.id));
+  if (!response->mutable_spec()->ParseFromString(document.spec)) {
+    return DataLoss(
+        StrCat("the stored document of run ", run.row.id.value.ToString(), " cannot be read"));
+  }
+  SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<store::AttemptInfo> attempts,
+                              store.ListAttempts(run.row.id));
+  for (const store::AttemptInfo& attempt : attempts) ToProto(attempt, response->add_attempts());
+  SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<scheduler::CheckpointRow> checkpoints,
+                              store.ListCheckpoints(run.row.id));
+  for (const scheduler::CheckpointRow& row : checkpoints) {
+    ToProto(row, response->add_checkpoints());
+  }
+  SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<scheduler::HistoryRow> history,
+                              store.ListHistory(run.row.id.value, kHistoryMax));
+  for (const scheduler::HistoryRow& row : history) {
+    char buffer[32];
+    response->add_history(
+        StrCat(FormatUnixMilliseconds(row.at_ms, buffer), " ", row.kind, ": ", row.text));
+  }
+  return OkStatus();
+}
+
+Status Log(store::ReadStore& store, const pb::ReadLogRequest& request,
+           pb::ReadLogResponse* response) {
+  if (request.stream() != pb::LOG_STREAM_STDOUT && request.stream() != pb::LOG_STREAM_STDERR) {
+    return InvalidArgument(StrCat("stream ", static_cast<int>(request.stream()), " is not known"));
+  }
+  SWITCHYARD_ASSIGN_OR_RETURN(const store::RunInfo run, store.FindRun(request.run()));
+  const auto stream = request.stream() == pb::LOG_STREAM_STDOUT ? scheduler::LogStream::kStdout
+                                                                : scheduler::LogStream::kStderr;
+  SWITCHYARD_ASSIGN_OR_RETURN(
+      store::LogPage page,
+      store.ReadLog(run.row.id, request.attempt(), stream, request.offset(),
+                    PageSize(request.max_bytes(), kLogBytesMax, kLogBytesMax)));
+  response->set_data(std::move(page.data));
+  response->set_next_offset(page.next_offset);
+  response->set_at_end(page.at_end);
+  response->set_attempt(page.attempt);
+  response->set_skipped(page.skipped);
+  return OkStatus();
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* RunService::ListRuns(grpc::CallbackServerContext* context,
+                                               const pb::ListRunsRequest* request,
+                                               pb::ListRunsResponse* response) {
+  CallPtr call = context_.Start(context, Method::kListRuns);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
+    call->Finish(store.ok() ? List(**store, *request, response) : store.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* RunService::GetRun(grpc::CallbackServerContext* context,
+                                             const pb::GetRunRequest* request,
+                                             pb::RunDetail* response) {
+  CallPtr call = context_.Start(context, Method::kGetRun);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
+    call->Finish(store.ok() ? Detail(**store, *request, response) : store.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* RunService::CancelRun(grpc::CallbackServerContext* context,
+                                                const pb::CancelRunRequest* request,
+                                                pb::CancelRunResponse* response) {
+  CallPtr call = context_.Start(context, Method::kCancelRun);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  Status valid = CheckRequestId(request->request_id());
+  if (valid.ok()) valid = CheckText(request->reason(), "reason");
+  if (!valid.ok()) {
+    call->Finish(valid);
+    return reactor;
+  }
+  Core* core = context_.core;
+  Readers* readers = context_.readers;
+  readers->Post([=](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    const Result<store::RunInfo> found = (*store)->FindRun(request->run());
+    if (!found.ok()) return call->Finish(found.status());
+    CancelInput input;
+    input.run = found->row.id;
+    input.reason = request->reason();
+    input.request_id = request->request_id();
+    core->Cancel(std::move(input), [=](const Result<uint64_t>& affected) {
+      if (!affected.ok()) return call->Finish(affected.status());
+      // As it stands after the commit.
+      readers->Post([=](Result<store::ReadStore*> again) {
+        if (!again.ok()) return call->Finish(again.status());
+        const Result<store::RunInfo> run = (*again)->FindRun(request->run());
+        if (run.ok()) ToProto(*run, response->mutable_run());
+        call->Finish(run.status());
+      });
+    });
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* RunService::ExplainRun(grpc::CallbackServerContext* context,
+                                                 const pb::ExplainRunRequest* request,
+                                                 pb::ExplainRunResponse* response) {
+  CallPtr call = context_.Start(context, Method::kExplainRun);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  Core* core = context_.core;
+  context_.readers->Post([=](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    Result<store::RunInfo> found = (*store)->FindRun(request->run());
+    if (!found.ok()) return call->Finish(found.status());
+    core->Explain(
+        found->row.id, [=, status = found->status](const Result<std::vector<std::string>>& lines) {
+          if (!lines.ok()) return call->Finish(lines.status());
+          for (const std::string& line : lines->empty() ? scheduler::ExplainEnd(status) : *lines) {
+            response->add_lines(line);
+          }
+          call->Finish(OkStatus());
+        });
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* RunService::ReadLog(grpc::CallbackServerContext* context,
+                                              const pb::ReadLogRequest* request,
+                                              pb::ReadLogResponse* response) {
+  CallPtr call = context_.Start(context, Method::kReadLog);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
+    call->Finish(store.ok() ? Log(**store, *request, response) : store.status());
+  });
+  return reactor;
+}
+
+}  // namespace switchyard::api

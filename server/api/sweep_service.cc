@@ -1,0 +1,219 @@
+#include "server/api/sweep_service.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/base/strings.h"
+#include "common/spec/accounting.h"
+#include "common/spec/sweep_plan.h"
+#include "server/api/convert.h"
+#include "server/api/core.h"
+#include "server/api/expansion.h"
+#include "server/scheduler/lease_policy.h"
+
+namespace switchyard::api {
+namespace {
+
+namespace pb = ::switchyard::v1;
+
+constexpr size_t kSpecBytesMax = 1 << 20;
+constexpr uint64_t kCellsShown = 100;
+constexpr uint64_t kCellsMax = 1000;
+// Runs of a plan whose reuse is looked up one by one; larger plans say what the first ones reuse.
+constexpr uint64_t kReuseLookups = 20000;
+
+Status CheckSpec(const pb::SweepSpec& spec) {
+  if (spec.ByteSizeLong() > kSpecBytesMax) {
+    return InvalidArgument(StrCat("a sweep document of ", spec.ByteSizeLong(), " bytes, at most ",
+                                  kSpecBytesMax, " are taken"));
+  }
+  return OkStatus();
+}
+
+// Fills the plan: cells with their first seed, and the reuse of every run up to a bound.
+Status Plan(store::ReadStore& store, const pb::PlanSweepRequest& request,
+            pb::PlanSweepResponse* response) {
+  SWITCHYARD_RETURN_IF_ERROR(CheckSpec(request.spec()));
+  SWITCHYARD_ASSIGN_OR_RETURN(const std::shared_ptr<const Expansion> expansion,
+                              Expansion::Make(request.spec()));
+  const spec::SweepPlan& plan = expansion->plan();
+  response->set_cells(plan.cell_count());
+  response->set_runs(plan.run_count());
+  response->set_spec_hash(expansion->sweep().spec_hash);
+  const uint64_t shown =
+      std::min({plan.cell_count(), kCellsMax,
+                request.max_cells() == 0 ? kCellsShown : uint64_t{request.max_cells()}});
+  const uint64_t looked_up = std::min(plan.run_count(), kReuseLookups);
+  std::map<uint64_t, pb::PlannedCell*> cells;
+  std::vector<std::string> notices;
+  uint64_t reused = 0;
+  std::vector<spec::Fault> faults;
+  for (uint64_t first = 1; first <= looked_up; first += scheduler::kProposalsMax) {
+    const uint64_t end = std::min(looked_up + 1, first + scheduler::kProposalsMax);
+    std::vector<std::string> keys;
+    std::vector<uint64_t> cell_of;
+    for (uint64_t number = first; number < end; ++number) {
+      const spec::PlannedRun run = plan.At(number, &faults);
+      if (!faults.empty()) {
+        return InvalidArgument(StrCat("run ", number, ": ", spec::ToString(faults)));
+      }
+      keys.push_back(run.run_key);
+      cell_of.push_back(run.cell);
+      for (const std::string& notice : run.notices) {
+        if (std::ranges::find(notices, notice) == notices.end()) notices.push_back(notice);
+      }
+      if (run.cell > shown) continue;
+      pb::PlannedCell*& cell = cells[run.cell];
+      if (cell == nullptr) {
+        cell = response->add_plan();
+        cell->set_number(run.cell);
+        for (const auto& [axis, value] : run.columns) {
+          pb::AxisValue* column = cell->add_columns();
+          column->set_axis(axis);
+          column->set_value(value);
+        }
+        cell->set_run_key(run.run_key);
+        const spec::Accounting accounting = spec::Account(*run.run);
+        cell->set_params_total(accounting.params_total);
+        cell->set_params_active(accounting.params_active);
+        cell->set_flops_per_token_active(accounting.flops_per_token_active);
+        const pb::TrainSpec& train = run.run->train();
+        cell->set_train_tokens(train.steps() * train.batch() * train.target_len());
+      }
+      cell->add_seeds(run.seed);
+      cell->add_reused_runs("");
+    }
+    SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<std::optional<store::ValidRun>> valid,
+                                store.FindValidRuns(expansion->sweep().project, keys));
+    for (size_t i = 0; i < valid.size(); ++i) {
+      if (!valid[i].has_value()) continue;
+      ++reused;
+      const auto cell = cells.find(cell_of[i]);
+      if (cell == cells.end()) continue;
+      // The seeds of a cell come in rounds: this one is the newest without an entry.
+      const uint64_t round = (first + i - 1) / plan.cell_count();
+      if (round < static_cast<uint64_t>(cell->second->reused_runs_size())) {
+        cell->second->set_reused_runs(static_cast<int>(round), valid[i]->id.value.ToString());
+      }
+    }
+  }
+  response->set_reused_runs(reused);
+  for (std::string& notice : notices) response->add_notices(std::move(notice));
+  return OkStatus();
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* SweepService::SubmitSweep(grpc::CallbackServerContext* context,
+                                                    const pb::SubmitSweepRequest* request,
+                                                    pb::SubmitSweepResponse* response) {
+  CallPtr call = context_.Start(context, Method::kSubmitSweep);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  Status valid = CheckRequestId(request->request_id());
+  if (valid.ok()) valid = CheckSpec(request->spec());
+  if (!valid.ok()) {
+    call->Finish(valid);
+    return reactor;
+  }
+  Core* core = context_.core;
+  // Checking and expanding take CPU time: on a query thread, not on gRPC's.
+  context_.readers->Post([=](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    if (call->is_cancelled()) return call->Finish({Code::kCancelled, "the client has gone"});
+    Result<std::shared_ptr<const Expansion>> expansion = Expansion::Make(request->spec());
+    if (!expansion.ok()) return call->Finish(expansion.status());
+    Result<std::vector<scheduler::PlannedRun>> first =
+        (*expansion)->Expand(1, scheduler::kProposalsMax, UnixMilliseconds());
+    if (!first.ok()) return call->Finish(first.status());
+    SubmitInput input{.expansion = *std::move(expansion),
+                      .first = *std::move(first),
+                      .rerun = request->rerun(),
+                      .request_id = request->request_id()};
+    core->Submit(std::move(input), [call, response](const Result<SubmitReply>& reply) {
+      if (reply.ok()) {
+        ToProto(reply->sweep, response->mutable_sweep());
+        response->set_existed(reply->existed);
+        response->set_reused_runs(reply->reused);
+      }
+      call->Finish(reply.status());
+    });
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* SweepService::PlanSweep(grpc::CallbackServerContext* context,
+                                                  const pb::PlanSweepRequest* request,
+                                                  pb::PlanSweepResponse* response) {
+  CallPtr call = context_.Start(context, Method::kPlanSweep);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
+    call->Finish(store.ok() ? Plan(**store, *request, response) : store.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* SweepService::ListSweeps(grpc::CallbackServerContext* context,
+                                                   const pb::ListSweepsRequest* request,
+                                                   pb::ListSweepsResponse* response) {
+  CallPtr call = context_.Start(context, Method::kListSweeps);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    const Result<store::SweepPage> page = (*store)->ListSweeps(
+        request->all(), request->page_token(), PageSize(request->page_size(), 100, 1000));
+    if (page.ok()) {
+      for (const store::SweepInfo& sweep : page->sweeps) ToProto(sweep, response->add_sweeps());
+      response->set_next_page_token(page->next);
+    }
+    call->Finish(page.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* SweepService::GetSweep(grpc::CallbackServerContext* context,
+                                                 const pb::GetSweepRequest* request,
+                                                 pb::Sweep* response) {
+  CallPtr call = context_.Start(context, Method::kGetSweep);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    const Result<store::SweepInfo> sweep =
+        (*store)->FindSweep(request->sweep(), /*with_spec=*/true);
+    if (sweep.ok()) ToProto(*sweep, response);
+    call->Finish(sweep.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* SweepService::CancelSweep(grpc::CallbackServerContext* context,
+                                                    const pb::CancelSweepRequest* request,
+                                                    pb::CancelSweepResponse* response) {
+  CallPtr call = context_.Start(context, Method::kCancelSweep);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  Status valid = CheckRequestId(request->request_id());
+  if (valid.ok()) valid = CheckText(request->reason(), "reason");
+  if (!valid.ok()) {
+    call->Finish(valid);
+    return reactor;
+  }
+  Core* core = context_.core;
+  context_.readers->Post([=](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    const Result<store::SweepInfo> sweep =
+        (*store)->FindSweep(request->sweep(), /*with_spec=*/false);
+    if (!sweep.ok()) return call->Finish(sweep.status());
+    CancelInput input;
+    input.sweep = sweep->row.id;
+    input.reason = request->reason();
+    input.request_id = request->request_id();
+    core->Cancel(std::move(input), [call, response](const Result<uint64_t>& affected) {
+      if (affected.ok()) response->set_runs_affected(*affected);
+      call->Finish(affected.status());
+    });
+  });
+  return reactor;
+}
+
+}  // namespace switchyard::api
