@@ -1,5 +1,6 @@
 #include "server/store/chunks.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -17,7 +18,8 @@ constexpr uint8_t kStepRegular = 4;
 constexpr uint8_t kMsRegular = 8;
 constexpr uint8_t kConstant = 16;
 constexpr uint8_t kNarrow = 32;
-constexpr uint8_t kFlagsKnown = 63;
+constexpr uint8_t kUnsortedSteps = 64;
+constexpr uint8_t kFlagsKnown = 127;
 
 // A chunk unpacks to no more than this: a bound for damaged or hostile blobs.
 constexpr uint64_t kPointsMax = uint64_t{1} << 22;
@@ -136,8 +138,7 @@ class Reader {
 
 Status Damaged(std::string_view what) { return DataLoss(StrCat("damaged chunk: ", what)); }
 
-Status ReadValues(Reader& reader, uint8_t flags, uint64_t n, size_t point_bytes,
-                  std::string* out) {
+Status ReadValues(Reader& reader, uint8_t flags, uint64_t n, size_t point_bytes, std::string* out) {
   std::string_view raw;
   if ((flags & kConstant) != 0) {
     if (n == 0 || !reader.Bytes(point_bytes, &raw)) return Damaged("values end early");
@@ -179,6 +180,7 @@ void EncodeChunk(const ChunkColumns& columns, std::string* out) {
   if (seq_regular) flags |= kSeqRegular;
   if (step_regular) flags |= kStepRegular;
   if (ms_regular) flags |= kMsRegular;
+  if (!std::ranges::is_sorted(columns.steps)) flags |= kUnsortedSteps;
   const size_t start = out->size();
   out->reserve(start + 24 + columns.values.size() + 3 * n);
   out->push_back(static_cast<char>(kFormat));
@@ -197,6 +199,10 @@ void EncodeChunk(const ChunkColumns& columns, std::string* out) {
     out->append(columns.values);
   }
   (*out)[start + 1] = static_cast<char>(flags);
+}
+
+bool HasSortedSteps(std::string_view blob) {
+  return blob.size() < 2 || (static_cast<uint8_t>(blob[1]) & kUnsortedSteps) == 0;
 }
 
 Status DecodeChunkInto(std::string_view blob, ChunkColumns* columns) {

@@ -25,10 +25,15 @@ struct ChunkColumns {
   std::string values;
 
   size_t size() const { return seqs.size(); }
+  bool operator==(const ChunkColumns&) const = default;
 };
 
-// Appends the blob to `out`. The columns must have equal length (checked).
+// Appends the blob to `out`. The columns must have equal length (checked). About 4 to 9 bytes a
+// scalar.
 void EncodeChunk(const ChunkColumns& columns, std::string* out);
+
+// Whether the steps of an encoded chunk never fall; true for what is no chunk.
+bool HasSortedSteps(std::string_view blob);
 
 // Appends the points of `blob` to `columns`. kDataLoss: damaged, or of another kind or width than
 // the points that are there.

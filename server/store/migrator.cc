@@ -55,14 +55,13 @@ Status CopyAside(Connection& writer, int64_t version) {
 
 Status Migrate(Connection& writer, std::span<const Migration> migrations, int64_t now_unix_ms) {
   SWITCHYARD_ASSIGN_OR_RETURN(const int64_t version, ReadInt(writer, "PRAGMA user_version"));
-  SWITCHYARD_ASSIGN_OR_RETURN(const int64_t application,
-                              ReadInt(writer, "PRAGMA application_id"));
+  SWITCHYARD_ASSIGN_OR_RETURN(const int64_t application, ReadInt(writer, "PRAGMA application_id"));
   SWITCHYARD_ASSIGN_OR_RETURN(const int64_t objects,
                               ReadInt(writer, "SELECT count(*) FROM sqlite_master"));
   if (application != kApplicationId && (application != 0 || objects != 0)) {
-    return FailedPrecondition(
-        StrCat("database ", writer.path(), " belongs to another program (application id ",
-               application, ")"));
+    return FailedPrecondition(StrCat("database ", writer.path(),
+                                     " belongs to another program (application id ", application,
+                                     ")"));
   }
   const auto newest = static_cast<int64_t>(migrations.size());
   if (version > newest) {

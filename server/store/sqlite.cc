@@ -33,6 +33,7 @@ Code CodeOf(int extended) {
       return Code::kFailedPrecondition;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
+    case SQLITE_IOERR:
       return Code::kUnavailable;
     case SQLITE_FULL:
     case SQLITE_TOOBIG:
@@ -96,9 +97,9 @@ Statement& Statement::Bind(int index, std::string_view text) {
 
 Statement& Statement::BindBlob(int index, std::string_view bytes) {
   if (stmt_ != nullptr) {
-    Note(bytes.empty() ? sqlite3_bind_zeroblob(stmt_, index, 0)
-                       : sqlite3_bind_blob64(stmt_, index, bytes.data(), bytes.size(),
-                                             SQLITE_STATIC));
+    Note(bytes.empty()
+             ? sqlite3_bind_zeroblob(stmt_, index, 0)
+             : sqlite3_bind_blob64(stmt_, index, bytes.data(), bytes.size(), SQLITE_STATIC));
   }
   return *this;
 }
@@ -232,10 +233,10 @@ Result<std::unique_ptr<Connection>> Connection::Open(const std::string& path, Mo
       self->wal_bytes_ = static_cast<uint64_t>(info.st_size);
     }
     sqlite3_wal_hook(db, &Connection::OnWal, self.get());
-  } else {
-    // A reader that checkpoints while it closes would be a second writer of the main file.
-    sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   }
+  // A reader that checkpoints while it closes would be a second writer of the main file; the writer
+  // checkpoints where it can report a failure.
+  sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   return self;
 }
 
@@ -311,18 +312,20 @@ int64_t Connection::changes() const { return sqlite3_changes64(db_); }
 
 int64_t Connection::last_insert_rowid() const { return sqlite3_last_insert_rowid(db_); }
 
-Result<bool> Connection::Checkpoint() {
+Result<bool> Connection::Checkpoint(CheckpointMode mode) {
   int log_frames = 0;
   int copied = 0;
-  // TRUNCATE waits for readers as long as the busy timeout says, and the writer must not wait.
+  // A truncating one waits for readers as long as the busy timeout says: the writer must not.
   sqlite3_busy_timeout(db_, 0);
-  const int code =
-      sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, &log_frames, &copied);
+  const int code = sqlite3_wal_checkpoint_v2(
+      db_, nullptr,
+      mode == CheckpointMode::kTruncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE,
+      &log_frames, &copied);
   sqlite3_busy_timeout(db_, kBusyTimeoutMs);
   if ((code & 0xff) == SQLITE_BUSY) return false;
   if (code != SQLITE_OK) return Error(code, "checkpoint");
-  wal_bytes_ = 0;
-  return true;
+  if (mode == CheckpointMode::kTruncate) wal_bytes_ = 0;
+  return copied == log_frames;
 }
 
 void Connection::SetTimeBudget(int64_t budget_ms) {

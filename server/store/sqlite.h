@@ -22,9 +22,9 @@ class Connection;
 // time per SQL text. The connection's thread only. A failed bind shows in the next Run or Step.
 //
 // Codes, by SQLite's extended code: kAlreadyExists a unique or primary key; kFailedPrecondition any
-// other constraint; kUnavailable busy or locked; kResourceExhausted disk full, too big, or out of
-// memory; kDeadlineExceeded interrupted by the progress limit; kDataLoss corrupt or not a database;
-// kPermissionDenied read-only; kInternal the rest, I/O errors among them.
+// other constraint; kUnavailable busy, locked, or an I/O error; kResourceExhausted disk full, too
+// big, or out of memory; kDeadlineExceeded interrupted by the progress limit; kDataLoss corrupt or
+// not a database; kPermissionDenied read-only; kInternal the rest.
 class Statement {
  public:
   Statement(Statement&& other) noexcept
@@ -106,9 +106,13 @@ class Connection {
   int64_t last_insert_rowid() const;
   const std::string& path() const { return path_; }
 
-  // Copies the log into the main file and truncates it. False: a reader holds it back.
-  Result<bool> Checkpoint();
-  // Length of the write-ahead log in bytes.
+  enum class CheckpointMode {
+    kPassive,   // the log stays as long as it is, and is written from its start again
+    kTruncate,  // the log is empty afterwards
+  };
+  // Copies the log into the main file and syncs it. False: a reader holds some of it back.
+  Result<bool> Checkpoint(CheckpointMode mode);
+  // Bytes of the write-ahead log in use.
   uint64_t WalBytes() const { return wal_bytes_; }
 
   // Every statement started from now on is interrupted after `budget_ms` (0: never).
