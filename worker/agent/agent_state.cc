@@ -1,0 +1,276 @@
+#include "worker/agent/agent_state.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/base/strings.h"
+
+namespace switchyard::agent {
+namespace {
+
+constexpr uint64_t kNsPerMs = 1'000'000;
+constexpr int kStoppedCode = 75;
+
+uint64_t SaturatingAdd(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+}  // namespace
+
+void AgentState::Restore(Record record) {
+  const AttemptKey key = record.key;
+  record.spawn_requested = true;
+  records_[key] = std::move(record);
+}
+
+uint64_t AgentState::DeadlineFor(uint64_t lease_ns) const {
+  if (lease_ns == 0) return kNoDeadline;
+  // Without a round trip there is no lease.
+  return base_ns_ ? SaturatingAdd(*base_ns_, lease_ns) : 0;
+}
+
+Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
+  Actions actions;
+  if (desired.echo_incarnation != options_.incarnation) return actions;
+  // Time of sending, never of receipt; an old message is still proof of contact.
+  base_ns_ = std::max(base_ns_.value_or(0), desired.echo_sent_boottime_ns);
+
+  const bool is_new = desired.rev > applied_;
+  if (is_new) {
+    for (const Wanted& wanted : desired.want) {
+      const auto it = records_.find(wanted.key);
+      if (it != records_.end()) {
+        it->second.lease_ns = wanted.lease_ms * kNsPerMs;
+      } else if (!tombstones_.contains(wanted.key)) {
+        Decide(wanted, now_ns, &actions);
+      }
+    }
+  }
+  for (const auto& [key, record] : records_) {
+    if (record.is_live() && record.lease_ns != 0) {
+      actions.leases.push_back({.key = key, .deadline_ns = DeadlineFor(record.lease_ns)});
+    }
+  }
+  if (is_new) {
+    std::set<AttemptKey> wanted_keys;
+    for (const Wanted& wanted : desired.want) {
+      wanted_keys.insert(wanted.key);
+      const auto it = records_.find(wanted.key);
+      if (it != records_.end() && it->second.is_live() && wanted.intent > it->second.intent) {
+        RaiseStop(it->second, wanted.intent, wanted.grace_ms, now_ns, &actions);
+      }
+    }
+    for (auto& [key, record] : records_) {
+      if (record.is_live() && !wanted_keys.contains(key) && record.intent != Intent::kKill) {
+        RaiseStop(record, Intent::kKill, 0, now_ns, &actions);
+      }
+    }
+    actions.seen_changed =
+        applied_.generation != desired.rev.generation || applied_.boot != desired.rev.boot;
+    applied_ = desired.rev;
+    SpawnReady(&actions);
+  }
+  for (const AttemptKey& key : desired.gc) {
+    const auto it = records_.find(key);
+    if (it == records_.end() || it->second.is_live()) continue;
+    it->second.gc = true;
+    DropIfDone(it->second, &actions);
+  }
+  return actions;
+}
+
+// Every wanted attempt gets an explicit record before the revision moves.
+void AgentState::Decide(const Wanted& wanted, uint64_t now_ns, Actions* actions) {
+  Record record{.key = wanted.key,
+                .run_id = wanted.run_id,
+                .ordinal = wanted.ordinal,
+                .slots = wanted.slots,
+                .lease_ns = wanted.lease_ms * kNsPerMs};
+  std::string refusal;
+  const uint64_t deadline_ns = DeadlineFor(record.lease_ns);
+  if (wanted.intent > Intent::kRun) {
+    refusal = "intent";
+  } else if (!wanted.has_spec) {
+    refusal = "no_spec";
+  } else if (const auto bad = std::find_if(wanted.slots.begin(), wanted.slots.end(),
+                                           [&](uint32_t slot) { return slot >= options_.slots; });
+             bad != wanted.slots.end()) {
+    refusal = StrCat("no_such_slot: ", *bad, " of ", options_.slots);
+  } else if (disk_low_) {
+    refusal = "disk";
+  } else if (deadline_ns <= now_ns) {
+    refusal = "lease_too_short";
+  }
+  if (!refusal.empty()) {
+    record.state = RecordState::kRefused;
+    record.end.reason = refusal;
+    record.spooled = true;
+  } else {
+    record.wait_until_ns = SaturatingAdd(now_ns, kSlotWaitNs);
+    actions->prepare.push_back({.key = wanted.key, .deadline_ns = deadline_ns});
+  }
+  actions->records.push_back(record);
+  actions->heartbeat = true;
+  records_[wanted.key] = std::move(record);
+}
+
+void AgentState::RaiseStop(Record& record, Intent intent, uint64_t grace_ms, uint64_t now_ns,
+                           Actions* actions) {
+  record.intent = intent;
+  const uint64_t grace_ns = grace_ms * kNsPerMs;
+  const uint64_t stop_at = SaturatingAdd(now_ns, grace_ns);
+  // A higher intent may shorten the grace, never lengthen it.
+  if (record.stop_at_ns == 0 || stop_at < record.stop_at_ns) {
+    record.stop_at_ns = stop_at;
+    // Half of a short grace belongs to the trainer's own end by the lease page.
+    record.term_at_ns = stop_at - std::min(kTermBeforeNs, grace_ns / 2);
+  }
+  if (!record.spawn_requested) {
+    Exit(record,
+         {.exit_code = kStoppedCode,
+          .end_class = "stopped",
+          .evidence = "agent",
+          .reason = "never executed: stopped before the launch"},
+         actions);
+    record.spooled = true;
+    return;
+  }
+  actions->stops.push_back(
+      {.key = record.key, .intent = record.intent, .deadline_ns = record.stop_at_ns});
+  if (record.stop_at_ns <= now_ns && !record.kill_sent) {
+    record.kill_sent = true;
+    record.term_at_ns = 0;
+    actions->kill.push_back(record.key);
+  }
+}
+
+Actions AgentState::OnSpawned(AttemptKey key, const std::string& error, uint64_t now_ns) {
+  Actions actions;
+  const auto it = records_.find(key);
+  if (it == records_.end() || !it->second.is_live()) return actions;
+  Record& record = it->second;
+  if (!error.empty()) {
+    record.spooled = true;
+    return OnEnded(
+        key,
+        {.end_class = "infra", .evidence = "agent", .reason = StrCat("never executed: ", error)},
+        now_ns);
+  }
+  record.state = RecordState::kRunning;
+  // A stop that came between the request and the process must not be lost.
+  if (record.kill_sent) actions.kill.push_back(key);
+  return actions;
+}
+
+Actions AgentState::OnEnded(AttemptKey key, AttemptEnd end, uint64_t now_ns) {
+  (void)now_ns;
+  Actions actions;
+  const auto it = records_.find(key);
+  if (it == records_.end() || !it->second.is_live()) return actions;
+  Exit(it->second, std::move(end), &actions);
+  SpawnReady(&actions);
+  return actions;
+}
+
+void AgentState::Exit(Record& record, AttemptEnd end, Actions* actions) {
+  record.state = RecordState::kExited;
+  record.end = std::move(end);
+  record.stop_at_ns = 0;
+  record.term_at_ns = 0;
+  actions->records.push_back(record);
+  actions->heartbeat = true;
+}
+
+Actions AgentState::OnSpooled(AttemptKey key) {
+  Actions actions;
+  const auto it = records_.find(key);
+  if (it == records_.end() || it->second.is_live()) return actions;
+  it->second.spooled = true;
+  DropIfDone(it->second, &actions);
+  return actions;
+}
+
+void AgentState::DropIfDone(Record& record, Actions* actions) {
+  if (!record.gc || !record.spooled) return;
+  const AttemptKey key = record.key;
+  actions->drop.push_back(key);
+  tombstones_.insert(key);
+  records_.erase(key);
+}
+
+Actions AgentState::OnTick(uint64_t now_ns) {
+  Actions actions;
+  for (auto& [key, record] : records_) {
+    if (!record.is_live()) continue;
+    if (!record.spawn_requested) {
+      if (now_ns < record.wait_until_ns) continue;
+      record.spooled = true;
+      Exit(record,
+           {.end_class = "infra",
+            .evidence = "agent",
+            .reason = "slot_busy: never executed, its slots were not free within 60 s"},
+           &actions);
+      continue;
+    }
+    if (record.stop_at_ns == 0 || record.kill_sent) continue;
+    if (now_ns >= record.stop_at_ns) {
+      record.kill_sent = true;
+      record.term_at_ns = 0;
+      actions.kill.push_back(key);
+    } else if (record.term_at_ns != 0 && now_ns >= record.term_at_ns) {
+      record.term_at_ns = 0;
+      actions.terminate.push_back(key);
+    }
+  }
+  SpawnReady(&actions);
+  return actions;
+}
+
+// In order of epoch, so that the older attempt gets a slot first.
+void AgentState::SpawnReady(Actions* actions) {
+  std::vector<bool> busy(options_.slots, false);
+  bool has_waiting = false;
+  for (const auto& [key, record] : records_) {
+    if (!record.is_live()) continue;
+    if (!record.spawn_requested) {
+      has_waiting = true;
+      continue;
+    }
+    for (const uint32_t slot : record.slots) {
+      if (slot < options_.slots) busy[slot] = true;
+    }
+  }
+  if (!has_waiting) return;
+  for (auto& [key, record] : records_) {
+    if (!record.is_live() || record.spawn_requested) continue;
+    const bool is_free = std::none_of(record.slots.begin(), record.slots.end(),
+                                      [&](uint32_t slot) { return busy[slot]; });
+    for (const uint32_t slot : record.slots) busy[slot] = true;
+    if (!is_free) continue;
+    record.spawn_requested = true;
+    actions->spawn.push_back(key);
+  }
+}
+
+uint64_t AgentState::NextTick() const {
+  uint64_t next = kNoDeadline;
+  for (const auto& [key, record] : records_) {
+    if (!record.is_live()) continue;
+    if (!record.spawn_requested) {
+      next = std::min(next, record.wait_until_ns);
+    } else if (record.stop_at_ns != 0 && !record.kill_sent) {
+      next = std::min(next, record.term_at_ns != 0 ? record.term_at_ns : record.stop_at_ns);
+    }
+  }
+  return next;
+}
+
+const Record* AgentState::Find(AttemptKey key) const {
+  const auto it = records_.find(key);
+  return it == records_.end() ? nullptr : &it->second;
+}
+
+bool AgentState::IsIdle() const {
+  return std::none_of(records_.begin(), records_.end(),
+                      [](const auto& entry) { return entry.second.is_live(); });
+}
+
+}  // namespace switchyard::agent

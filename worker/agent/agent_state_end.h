@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+// How an attempt ended, judged from what was found. Pure.
+namespace switchyard::agent {
+
+struct AttemptEnd {
+  int exit_code = 0;
+  int signal = 0;
+  std::string end_class;  // ok spec data infra internal oom stopped fenced guard user unknown
+  bool complete = false;
+  std::string evidence;  // what the judgement rests on, for a person
+  std::string reason;
+  uint64_t last_seq = 0;
+  uint64_t final_step = 0;
+
+  bool operator==(const AttemptEnd&) const = default;
+};
+
+// exit.json, where it is valid.
+struct FoundRecord {
+  int code = 0;
+  std::string end_class;
+  bool complete = false;
+  uint64_t final_step = 0;
+  std::string reason;
+};
+
+// How the process ended, where its parent could wait for it.
+struct WaitStatus {
+  bool signalled = false;
+  int value = 0;  // exit status or signal number
+};
+
+struct EndFacts {
+  // Known to the agent itself: never executed, slot_busy, hang.
+  std::string agent_reason;
+  std::optional<FoundRecord> record;
+  bool record_is_broken = false;
+  // The host has started anew since the launch.
+  bool host_restarted = false;
+  bool oom_evidence = false;
+  std::optional<WaitStatus> wait;
+  // The lease or the stop deadline had passed when the process was found gone.
+  bool lease_past = false;
+  // A stop was under way, or the agent sent the signal itself.
+  bool stop_requested = false;
+  uint64_t last_seq = 0;
+};
+
+// Evidence in the order of protocol 13.2, classes of 13.3.
+AttemptEnd JudgeEnd(const EndFacts& facts);
+
+// Class of an exit status (protocol 13.3).
+std::string ClassOfExitCode(int code);
+
+}  // namespace switchyard::agent

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/base/file.h"
+
+namespace switchyard::agent {
+
+// Reads raw output of a trainer by offset. Of a long stream the first 1 MiB and the last 32 MiB are
+// kept: what lies between is punched out of the file and jumped over. Loop thread only.
+class LogTail {
+ public:
+  static constexpr uint64_t kHeadBytes = 1 << 20;
+  static constexpr uint64_t kTailBytes = 32 << 20;
+  static constexpr uint64_t kChunkBytes = 64 << 10;
+
+  explicit LogTail(std::string path) : path_(std::move(path)) {}
+
+  struct Chunk {
+    uint64_t offset = 0;
+    std::string data;
+  };
+  // The next bytes that are not acknowledged; none when there are none.
+  std::optional<Chunk> Next();
+  // Bytes below `offset` are stored.
+  void Acknowledge(uint64_t offset) { offset_ = offset; }
+  // Nothing is left, as far as the file goes now.
+  bool is_done() { return unsent_bytes() == 0; }
+  uint64_t unsent_bytes();
+
+ private:
+  bool Open();
+  uint64_t FileSize();
+  // Frees the middle of a file that has outgrown head and tail.
+  void Punch(uint64_t size);
+
+  std::string path_;
+  UniqueFd fd_;
+  bool unusable_ = false;
+  uint64_t offset_ = 0;
+  uint64_t punched_to_ = kHeadBytes;
+};
+
+}  // namespace switchyard::agent
