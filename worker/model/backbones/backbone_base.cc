@@ -1,0 +1,32 @@
+#include "worker/model/backbones/backbone_base.h"
+
+#include <ATen/ATen.h>
+
+namespace switchyard::model {
+
+ForwardResult BackboneBase::Forward(const at::Tensor& tokens, const at::Tensor& targets,
+                                    const ForwardContext& context, Memory* memory,
+                                    uint32_t memory_len) {
+  TORCH_CHECK(targets.sizes() == tokens.sizes(), "targets ", targets.sizes(), " for tokens ",
+              tokens.sizes());
+  Pass pass = BeginPass(tokens, context, parts_.vocab_size);
+  const at::Tensor hidden = Hidden(pass, memory, memory_len);
+  ForwardResult result;
+  result.nll = CrossEntropy(hidden.reshape({-1, hidden.size(2)}), head_weight_, head_bias_,
+                            targets.reshape({-1}), parts_.products)
+                   .view(tokens.sizes());
+  if (!pass.scores.empty() && !losses_->empty()) {
+    result.aux = losses_->Compute(pass.scores, pass.tokens.valid, pass.tokens.sequences, context);
+  }
+  result.routing = std::move(pass.routing);
+  return result;
+}
+
+at::Tensor BackboneBase::Logits(const at::Tensor& tokens, const ForwardContext& context,
+                                Memory* memory, uint32_t memory_len) {
+  Pass pass = BeginPass(tokens, context, parts_.vocab_size);
+  const at::Tensor hidden = Hidden(pass, memory, memory_len);
+  return Linear(hidden, head_weight_, head_bias_, parts_.products).to(head_weight_.scalar_type());
+}
+
+}  // namespace switchyard::model

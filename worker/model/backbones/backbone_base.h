@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "worker/model/backbones/backbone.h"
+
+namespace switchyard::model {
+
+// What both backbones do around their layers: the list of tensors, the softmax, the losses.
+class BackboneBase : public LanguageModel {
+ public:
+  ForwardResult Forward(const at::Tensor& tokens, const at::Tensor& targets,
+                        const ForwardContext& context, Memory* memory,
+                        uint32_t memory_len) override;
+  at::Tensor Logits(const at::Tensor& tokens, const ForwardContext& context, Memory* memory,
+                    uint32_t memory_len) override;
+  std::vector<std::pair<std::string, at::Tensor>> NamedParameters() const override {
+    return parts_.store.parameters();
+  }
+  std::vector<std::pair<std::string, at::Tensor>> NamedBuffers() const override {
+    return parts_.store.buffers();
+  }
+
+ protected:
+  explicit BackboneBase(BackboneParts parts) : parts_(std::move(parts)) {}
+
+  // Last hidden states [B, T, D] before the head.
+  virtual at::Tensor Hidden(Pass& pass, Memory* memory, uint32_t memory_len) = 0;
+
+  BackboneParts parts_;
+  std::vector<std::unique_ptr<FeedForward>> feed_forward_;
+  std::unique_ptr<BalanceLosses> losses_;
+  at::Tensor head_weight_;  // [V, D]
+  at::Tensor head_bias_;    // [V] or undefined
+};
+
+}  // namespace switchyard::model

@@ -1,0 +1,360 @@
+#include "worker/model/experts.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "worker/model/storage.h"
+
+namespace switchyard::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+// Assignments sorted by expert. Entry p of `slots` is the flat slot n K + k that row p of the
+// sorted matrices belongs to.
+struct Plan {
+  std::vector<int64_t> slots;
+  std::vector<int64_t> rows;     // [N K]: row of a slot, -1 = not routed
+  std::vector<int64_t> offsets;  // [E + 1]
+  // Every token goes to every expert: each expert's slice is x itself, in order.
+  bool is_dense = false;
+};
+
+Plan MakePlan(const at::Tensor& ids, int64_t experts) {
+  const int64_t n = ids.size(0), k = ids.size(1);
+  const auto* id = ids.const_data_ptr<int64_t>();
+  Plan plan;
+  plan.offsets.assign(static_cast<size_t>(experts) + 1, 0);
+  for (int64_t i = 0; i < n * k; ++i) {
+    TORCH_CHECK(id[i] >= -1 && id[i] < experts, "expert ", id[i], " of ", experts);
+    if (id[i] >= 0) ++plan.offsets[static_cast<size_t>(id[i]) + 1];
+  }
+  for (int64_t e = 0; e < experts; ++e) {
+    plan.offsets[static_cast<size_t>(e) + 1] += plan.offsets[static_cast<size_t>(e)];
+  }
+  plan.rows.assign(static_cast<size_t>(n * k), -1);
+  plan.slots.resize(static_cast<size_t>(plan.offsets.back()));
+  std::vector<int64_t> next(plan.offsets.begin(), plan.offsets.end() - 1);
+  for (int64_t i = 0; i < n * k; ++i) {
+    if (id[i] < 0) continue;
+    const int64_t row = next[static_cast<size_t>(id[i])]++;
+    plan.rows[static_cast<size_t>(i)] = row;
+    plan.slots[static_cast<size_t>(row)] = i;
+  }
+  plan.is_dense = k == experts && std::cmp_equal(plan.slots.size(), n * k);
+  for (int64_t e = 0; plan.is_dense && e < experts; ++e) {
+    plan.is_dense = plan.offsets[static_cast<size_t>(e) + 1] == (e + 1) * n;
+  }
+  return plan;
+}
+
+at::Tensor Slice(const at::Tensor& matrix, int64_t begin, int64_t end) {
+  return matrix.narrow(0, begin, end - begin);
+}
+
+// What the backward pass needs besides tensors.
+struct Saved : torch::CustomClassHolder {
+  Plan plan;
+  FeedForwardKind kind = FeedForwardKind::kRelu;
+  double scale = 1.0;
+  at::ScalarType type = at::kFloat;
+};
+
+struct MixFunction : Function<MixFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_, const at::Tensor& weights_,
+                            const at::Tensor& w_in, const at::Tensor& b_in, const at::Tensor& w_out,
+                            const at::Tensor& b_out, const at::Tensor& ids, FeedForwardKind kind,
+                            const InnerDropout& dropout, bool in_bfloat16) {
+    auto saved = c10::make_intrusive<Saved>();
+    const at::Tensor x = x_.contiguous();
+    const at::Tensor weights = weights_.contiguous();
+    saved->kind = kind;
+    saved->type = in_bfloat16 ? at::kBFloat16 : x.scalar_type();
+    saved->plan = MakePlan(ids, w_in.size(0));
+    const Plan& plan = saved->plan;
+    const auto options = x.options().dtype(saved->type);
+    const int64_t N = x.size(0), D = x.size(1), K = ids.size(1), E = w_in.size(0);
+    const int64_t F = w_out.size(2), H = w_in.size(1);
+    const auto P = static_cast<int64_t>(plan.slots.size());
+    const TypedKernels& k = KernelsFor(saved->type);
+
+    at::Tensor sorted = SortedInput(x, plan, saved->type, K);
+    const at::Tensor in = w_in.to(saved->type);
+    const at::Tensor out = w_out.to(saved->type);
+    at::Tensor keep;
+    if (dropout.stream.active()) {
+      keep = InnerMask(dropout, plan, K, F);
+      saved->scale = DropoutScale(dropout.stream.rate);
+    }
+    at::Tensor hidden = at::empty({P, H}, options);  // relu: turned into activations in place
+    at::Tensor active = kind == FeedForwardKind::kRelu ? hidden : at::empty({P, F}, options);
+    at::Tensor y = at::empty({P, D}, options);
+    const Rows h(hidden, H), a(active, F), to(y, D);
+    for (int64_t e = 0; e < E; ++e) {
+      const int64_t begin = plan.offsets[static_cast<size_t>(e)];
+      const int64_t end = plan.offsets[static_cast<size_t>(e) + 1];
+      if (begin == end) continue;
+      at::Tensor he = Slice(hidden, begin, end);
+      at::mm_out(he, ExpertInput(sorted, plan, begin, end), in[e].t());
+      const void* bias = b_in.defined() ? RowOf(b_in, e) : nullptr;
+      at::parallel_for(begin, end, 64, [&](int64_t first, int64_t last) {
+        switch (kind) {
+          case FeedForwardKind::kRelu:
+            k.bias_relu(h[first], bias,
+                        keep.defined() ? keep.const_data_ptr<uint8_t>() + first * F : nullptr,
+                        saved->scale, a[first], last - first, F);
+            break;
+          case FeedForwardKind::kSwiglu:
+            k.swiglu(h[first], a[first], last - first, F);
+            break;
+          case FeedForwardKind::kGelu:
+            break;
+        }
+      });
+      at::Tensor ae = Slice(active, begin, end);
+      if (kind == FeedForwardKind::kGelu) at::gelu_out(ae, he);
+      at::Tensor ye = Slice(y, begin, end);
+      at::mm_out(ye, ae, out[e].t());
+      if (b_out.defined()) k.add_bias(to[begin], RowOf(b_out, e), end - begin, D);
+    }
+
+    at::Tensor result = at::empty_like(x);
+    const Rows mixed(result, D), weight(weights, K);
+    at::parallel_for(0, N, 64, [&](int64_t first, int64_t last) {
+      std::vector<const void*> rows(static_cast<size_t>(K));
+      for (int64_t n = first; n < last; ++n) {
+        Locate(plan, to, n, K, rows);
+        k.combine(rows.data(), weight[n], K, mixed[n], D);
+      }
+    });
+    ctx->save_for_backward({sorted, weights, in, w_in, b_in, out, w_out, b_out, active,
+                            kind == FeedForwardKind::kRelu ? at::Tensor() : hidden, y});
+    ctx->saved_data["saved"] = c10::IValue::make_capsule(saved);
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto tensors = ctx->get_saved_variables();
+    const auto saved =
+        c10::static_intrusive_pointer_cast<Saved>(ctx->saved_data["saved"].toCapsule());
+    const Plan& plan = saved->plan;
+    const at::Tensor &sorted = tensors[0], &weights = tensors[1], &in = tensors[2],
+                     &w_in = tensors[3], &b_in = tensors[4], &out = tensors[5], &w_out = tensors[6],
+                     &b_out = tensors[7], &active = tensors[8], &hidden = tensors[9],
+                     &y = tensors[10];
+    const at::Tensor g = grads[0].contiguous();
+    const int64_t N = g.size(0), D = g.size(1), K = weights.size(1), E = w_in.size(0);
+    const int64_t F = w_out.size(2), H = w_in.size(1);
+    const auto P = static_cast<int64_t>(plan.slots.size());
+    const TypedKernels& k = KernelsFor(saved->type);
+    const auto options = g.options().dtype(saved->type);
+
+    at::Tensor dweights = at::zeros_like(weights);
+    at::Tensor dy = at::empty({P, D}, options);
+    const Rows grad(g, D), rows_y(y, D), rows_dy(dy, D);
+    const bool wide = weights.scalar_type() == at::kDouble;
+    at::parallel_for(0, P, 64, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p) {
+        const int64_t slot = plan.slots[static_cast<size_t>(p)];
+        const double weight =
+            wide ? weights.const_data_ptr<double>()[slot] : weights.const_data_ptr<float>()[slot];
+        const double dot = k.expert_grad(grad[slot / K], rows_y[p], weight, rows_dy[p], D);
+        if (wide) {
+          dweights.mutable_data_ptr<double>()[slot] = dot;
+        } else {
+          dweights.mutable_data_ptr<float>()[slot] = static_cast<float>(dot);
+        }
+      }
+    });
+
+    at::Tensor dw_in = at::empty_like(w_in);
+    at::Tensor dw_out = at::empty_like(w_out);
+    at::Tensor db_in = b_in.defined() ? at::zeros_like(b_in) : at::Tensor();
+    at::Tensor db_out = b_out.defined() ? at::zeros_like(b_out) : at::Tensor();
+    at::Tensor dsorted = at::empty({P, D}, options);
+    at::Tensor dactive = at::empty({P, F}, options);
+    at::Tensor dhidden =
+        saved->kind == FeedForwardKind::kSwiglu ? at::empty({P, H}, options) : dactive;
+    const Rows a(active, F), da(dactive, F), dh(dhidden, H);
+    for (int64_t e = 0; e < E; ++e) {
+      const int64_t begin = plan.offsets[static_cast<size_t>(e)];
+      const int64_t end = plan.offsets[static_cast<size_t>(e) + 1];
+      at::Tensor dw_in_e = dw_in[e], dw_out_e = dw_out[e];
+      if (begin == end) {
+        dw_in_e.zero_();
+        dw_out_e.zero_();
+        continue;
+      }
+      const at::Tensor dye = Slice(dy, begin, end);
+      Product(dw_out_e, dye.t(), Slice(active, begin, end));
+      if (db_out.defined()) {
+        k.column_sum(rows_dy[begin], const_cast<void*>(RowOf(db_out, e)), end - begin, D);
+      }
+      at::Tensor dae = Slice(dactive, begin, end);
+      at::mm_out(dae, dye, out[e]);
+      switch (saved->kind) {
+        case FeedForwardKind::kRelu:
+          at::parallel_for(begin, end, 64, [&](int64_t first, int64_t last) {
+            k.relu_grad(a[first], da[first], saved->scale, (last - first) * F);
+          });
+          break;
+        case FeedForwardKind::kSwiglu: {
+          const Rows h(hidden, H);
+          at::parallel_for(begin, end, 64, [&](int64_t first, int64_t last) {
+            k.swiglu_grad(h[first], da[first], dh[first], last - first, F);
+          });
+          break;
+        }
+        case FeedForwardKind::kGelu:
+          at::gelu_backward_out(dae, dae.clone(), Slice(hidden, begin, end));
+          break;
+      }
+      if (db_in.defined()) {
+        k.column_sum(dh[begin], const_cast<void*>(RowOf(db_in, e)), end - begin, H);
+      }
+      const at::Tensor dhe = Slice(dhidden, begin, end);
+      Product(dw_in_e, dhe.t(), ExpertInput(sorted, plan, begin, end));
+      at::Tensor dse = Slice(dsorted, begin, end);
+      at::mm_out(dse, dhe, in[e]);
+    }
+
+    at::Tensor dx = at::empty_like(g);
+    const Rows rows_dx(dx, D), rows_ds(dsorted, D);
+    at::parallel_for(0, N, 64, [&](int64_t first, int64_t last) {
+      std::vector<const void*> rows(static_cast<size_t>(K));
+      for (int64_t n = first; n < last; ++n) {
+        Locate(plan, rows_ds, n, K, rows);
+        k.add_rows(rows.data(), K, rows_dx[n], D);
+      }
+    });
+    return {dx,     dweights,   dw_in,      db_in,      dw_out,
+            db_out, Variable(), Variable(), Variable(), Variable()};
+  }
+
+  // Row i of a stacked parameter as a pointer.
+  static const void* RowOf(const at::Tensor& stacked, int64_t i) {
+    return static_cast<const char*>(stacked.const_data_ptr()) +
+           i * stacked.stride(0) * static_cast<int64_t>(stacked.element_size());
+  }
+
+  // target = a b, in the products' type when that is not the target's.
+  static void Product(at::Tensor& target, const at::Tensor& a, const at::Tensor& b) {
+    if (a.scalar_type() == target.scalar_type()) {
+      at::mm_out(target, a, b);
+    } else {
+      target.copy_(at::mm(a, b));
+    }
+  }
+
+  static void Locate(const Plan& plan, const Rows& matrix, int64_t token, int64_t slots,
+                     std::vector<const void*>& rows) {
+    for (int64_t s = 0; s < slots; ++s) {
+      const int64_t row = plan.rows[static_cast<size_t>(token * slots + s)];
+      rows[static_cast<size_t>(s)] = row < 0 ? nullptr : matrix[row];
+    }
+  }
+
+  // x in order of the assignments and in the products' type; dense: x itself.
+  static at::Tensor SortedInput(const at::Tensor& x, const Plan& plan, at::ScalarType type,
+                                int64_t slots) {
+    if (plan.is_dense) return x.to(type);
+    const int64_t D = x.size(1);
+    at::Tensor sorted =
+        at::empty({static_cast<int64_t>(plan.slots.size()), D}, x.options().dtype(type));
+    const TypedKernels& k = KernelsFor(type);
+    const Rows from(x, D), to(sorted, D);
+    at::parallel_for(0, sorted.size(0), 128, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p) {
+        k.narrow(from[plan.slots[static_cast<size_t>(p)] / slots], to[p], D);
+      }
+    });
+    return sorted;
+  }
+  static at::Tensor ExpertInput(const at::Tensor& sorted, const Plan& plan, int64_t begin,
+                                int64_t end) {
+    return plan.is_dense ? sorted : Slice(sorted, begin, end);
+  }
+
+  static at::Tensor InnerMask(const InnerDropout& dropout, const Plan& plan, int64_t slots,
+                              int64_t width) {
+    const size_t n = plan.slots.size();
+    const int64_t per_sequence = dropout.tokens_per_sequence * slots;
+    std::vector<int64_t> sequences(n), rows(n);
+    for (size_t p = 0; p < n; ++p) {
+      sequences[p] = plan.slots[p] / per_sequence;
+      rows[p] = plan.slots[p] % per_sequence;
+    }
+    return DropoutMaskRows(dropout.stream, sequences.data(), rows.data(), static_cast<int64_t>(n),
+                           width);
+  }
+};
+
+void CheckShapes(const at::Tensor& x, const Assignment& assignment, const Experts& experts) {
+  TORCH_CHECK(x.dim() == 2 && experts.w_in.dim() == 3 && x.size(1) == experts.w_in.size(2),
+              "experts of ", experts.w_in.sizes(), " on ", x.sizes());
+  TORCH_CHECK(assignment.expert_ids.dim() == 2 && assignment.expert_ids.size(0) == x.size(0) &&
+                  assignment.weights.sizes() == assignment.expert_ids.sizes(),
+              "assignment ", assignment.expert_ids.sizes(), ", weights ",
+              assignment.weights.sizes(), " for ", x.size(0), " tokens");
+}
+
+}  // namespace
+
+at::Tensor MixExperts(const at::Tensor& x, const Assignment& assignment, const Experts& experts,
+                      const InnerDropout& dropout, Products products) {
+  CheckShapes(x, assignment, experts);
+  return MixFunction::apply(x, assignment.weights, experts.w_in, experts.b_in, experts.w_out,
+                            experts.b_out, assignment.expert_ids.contiguous(), experts.kind,
+                            dropout, products == Products::kBfloat16);
+}
+
+at::Tensor MixExpertsReference(const at::Tensor& x, const Assignment& assignment,
+                               const Experts& experts, const InnerDropout& dropout,
+                               Products products) {
+  CheckShapes(x, assignment, experts);
+  const at::Tensor& ids = assignment.expert_ids;
+  const int64_t N = x.size(0), K = ids.size(1), F = experts.w_out.size(2);
+  at::Tensor keep;
+  double scale = 1.0;
+  if (dropout.stream.active()) {
+    const int64_t per_sequence = dropout.tokens_per_sequence;
+    TORCH_CHECK(N % per_sequence == 0, N, " tokens in sequences of ", per_sequence);
+    keep = DropoutMask(dropout.stream, N / per_sequence, per_sequence * K, F).view({N, K, F});
+    scale = DropoutScale(dropout.stream.rate);
+  }
+  at::Tensor result = at::zeros_like(x);
+  for (int64_t e = 0; e < experts.w_in.size(0); ++e) {
+    const at::Tensor chosen = ids.eq(e);  // [N, K]
+    at::Tensor h = Linear(x, experts.w_in[e],
+                          experts.b_in.defined() ? experts.b_in[e] : at::Tensor(), products);
+    switch (experts.kind) {
+      case FeedForwardKind::kRelu:
+        h = at::relu(h);
+        break;
+      case FeedForwardKind::kSwiglu:
+        h = at::silu(h.narrow(1, 0, F)) * h.narrow(1, F, F);
+        break;
+      case FeedForwardKind::kGelu:
+        h = at::gelu(h);
+        break;
+    }
+    if (keep.defined()) {
+      h = h * (keep * chosen.unsqueeze(-1)).sum(1).to(h.scalar_type()) * scale;
+    }
+    const at::Tensor y = Linear(
+        h, experts.w_out[e], experts.b_out.defined() ? experts.b_out[e] : at::Tensor(), products);
+    const at::Tensor weight = (assignment.weights * chosen).sum(1, /*keepdim=*/true);
+    result = result + weight * y.to(x.scalar_type());
+  }
+  return result;
+}
+
+}  // namespace switchyard::model

@@ -1,0 +1,153 @@
+#include "worker/model/feed_forward.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+namespace switchyard::model {
+namespace {
+
+class PlainFeedForward final : public FeedForward {
+ public:
+  PlainFeedForward(const FeedForwardOptions& options, const FeedForwardNames& names,
+                   ParameterStore& store)
+      : options_(options) {
+    const Init init{.std = options.init_std};
+    const int64_t d = options.d_model, f = options.width;
+    w_in_ = store.Add(names.w_in, {f, d}, init);
+    if (options.kind == FeedForwardKind::kRelu) b_in_ = store.Add(names.b_in, {f}, {});
+    if (options.kind == FeedForwardKind::kSwiglu) w_up_ = store.Add(names.w_up, {f, d}, init);
+    w_out_ = store.Add(names.w_out, {d, f}, init);
+    if (options.kind == FeedForwardKind::kRelu) b_out_ = store.Add(names.b_out, {d}, {});
+  }
+
+  at::Tensor Forward(const at::Tensor& x, Pass& pass) override {
+    at::Tensor h = Linear(x, w_in_, b_in_, options_.products);
+    switch (options_.kind) {
+      case FeedForwardKind::kRelu:
+        h = at::relu(h);
+        break;
+      case FeedForwardKind::kSwiglu:
+        h = at::silu(h) * Linear(x, w_up_, at::Tensor(), options_.products);
+        break;
+      case FeedForwardKind::kGelu:
+        h = at::gelu(h);
+        break;
+    }
+    if (options_.kind == FeedForwardKind::kRelu) {
+      const TokenFacts& tokens = pass.tokens;
+      h = Dropout(h.view({tokens.sequences, tokens.tokens_per_sequence, -1}),
+                  pass.DropoutFor("ffn_hidden", options_.layer, options_.dropout))
+              .view(h.sizes());
+    }
+    return Linear(h, w_out_, b_out_, options_.products).to(x.scalar_type());
+  }
+  bool drops_output() const override { return true; }
+
+ private:
+  const FeedForwardOptions options_;
+  at::Tensor w_in_, b_in_, w_up_, w_out_, b_out_;
+};
+
+class MoeFeedForward final : public FeedForward {
+ public:
+  MoeFeedForward(const FeedForwardOptions& options, const MoeOptions& moe,
+                 std::unique_ptr<Router> router, const FeedForwardNames& names,
+                 ParameterStore& store)
+      : options_(options), moe_(moe), router_(std::move(router)) {
+    const Init init{.std = options.init_std};
+    const int64_t e = moe.experts, d = options.d_model, f = options.width;
+    const int64_t in = options.kind == FeedForwardKind::kSwiglu ? 2 * f : f;
+    experts_.kind = options.kind;
+    experts_.w_in = store.Add(names.w_in, {e, in, d}, init);
+    if (options.kind == FeedForwardKind::kRelu) experts_.b_in = store.Add(names.b_in, {e, f}, {});
+    experts_.w_out = store.Add(names.w_out, {e, d, f}, init);
+    if (options.kind == FeedForwardKind::kRelu) experts_.b_out = store.Add(names.b_out, {e, d}, {});
+  }
+
+  at::Tensor Forward(const at::Tensor& x, Pass& pass) override {
+    const Routing routing = router_->Route({.hidden = x,
+                                            .tokens = pass.tokens,
+                                            .layer = options_.layer,
+                                            .is_training = pass.context.is_training,
+                                            .random = pass.context.dropout.With("router_noise")
+                                                          .With(options_.layer)
+                                                          .With(pass.context.step)});
+    if (router_->has_scores()) pass.scores.push_back({routing.logits, routing.expert_ids});
+    if (pass.context.wants_routing) {
+      pass.routing.push_back(
+          {.layer = options_.layer,
+           .expert_ids = routing.expert_ids,
+           .weights = routing.weights.detach(),
+           .logits = routing.logits.defined() ? routing.logits.detach() : at::Tensor(),
+           .valid = pass.tokens.valid,
+           .experts = static_cast<uint32_t>(moe_.experts)});
+    }
+    InnerDropout dropout{.tokens_per_sequence = pass.tokens.tokens_per_sequence};
+    if (options_.kind == FeedForwardKind::kRelu) {
+      dropout.stream = pass.DropoutFor("ffn_hidden", options_.layer, options_.dropout);
+    }
+    const Assignment assignment{routing.expert_ids, routing.weights};
+    return moe_.is_reference
+               ? MixExpertsReference(x, assignment, experts_, dropout, options_.products)
+               : MixExperts(x, assignment, experts_, dropout, options_.products);
+  }
+  bool drops_output() const override { return moe_.drops_output; }
+
+ private:
+  const FeedForwardOptions options_;
+  const MoeOptions moe_;
+  std::unique_ptr<Router> router_;
+  Experts experts_;
+};
+
+}  // namespace
+
+DropoutStream Pass::DropoutFor(const char* purpose, uint32_t layer, double rate) const {
+  if (!context.is_training || rate <= 0) return {};
+  return {.rate = rate,
+          .key = context.dropout.With(purpose).With(layer).With(context.step),
+          .first_sequence = context.first_sequence};
+}
+
+Pass BeginPass(const at::Tensor& tokens, const ForwardContext& context, int64_t vocab_size) {
+  TORCH_CHECK(tokens.dim() == 2 && tokens.scalar_type() == at::kLong, "tokens are ", tokens.sizes(),
+              " ", tokens.scalar_type(), ", expected [B, T] int64");
+  const at::Tensor flat = tokens.contiguous().view({-1});
+  int64_t lowest = 0, highest = 0;
+  const auto* id = flat.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < flat.numel(); ++i) {
+    lowest = std::min(lowest, id[i]);
+    highest = std::max(highest, id[i]);
+  }
+  TORCH_CHECK(lowest >= -1 && highest < vocab_size, "token ", lowest < -1 ? lowest : highest,
+              " is outside the vocabulary of ", vocab_size);
+  const int64_t B = tokens.size(0), T = tokens.size(1);
+  Pass pass{.context = context};
+  pass.tokens = {
+      .sequences = B,
+      .tokens_per_sequence = T,
+      .token_ids = lowest < 0 ? flat.clamp_min(0) : flat,
+      .positions = at::arange(T).repeat({B}),
+      .sequence_ids =
+          (at::arange(B) + static_cast<int64_t>(context.first_sequence)).repeat_interleave(T),
+      .valid = flat.ge(0),
+      .all_valid = lowest >= 0};
+  return pass;
+}
+
+std::unique_ptr<FeedForward> MakePlainFeedForward(const FeedForwardOptions& options,
+                                                  const FeedForwardNames& names,
+                                                  ParameterStore& store) {
+  return std::make_unique<PlainFeedForward>(options, names, store);
+}
+
+std::unique_ptr<FeedForward> MakeMoeFeedForward(const FeedForwardOptions& options,
+                                                const MoeOptions& moe,
+                                                std::unique_ptr<Router> router,
+                                                const FeedForwardNames& names,
+                                                ParameterStore& store) {
+  return std::make_unique<MoeFeedForward>(options, moe, std::move(router), names, store);
+}
+
+}  // namespace switchyard::model

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "common/base/rng.h"
+#include "worker/model/parameters.h"
+
+namespace switchyard::v1 {
+class MoeSpec;
+}
+
+namespace switchyard::model {
+
+// Where the tokens of a pass stand; N = B * T, row b * T + t.
+struct TokenFacts {
+  int64_t sequences = 0;            // B
+  int64_t tokens_per_sequence = 0;  // T
+  at::Tensor token_ids;             // [N] int64, 0 for padding
+  at::Tensor positions;             // [N] int64, in the sequence
+  at::Tensor sequence_ids;          // [N] int64, in the update's batch
+  at::Tensor valid;                 // [N] bool, false for padding
+  bool all_valid = false;
+};
+
+// What a layer tells its router.
+struct RouterInput {
+  at::Tensor hidden;  // [N, D], float or double
+  const TokenFacts& tokens;
+  uint32_t layer = 0;
+  bool is_training = false;
+  RandomKey random;  // for noise; narrowed to the step
+};
+
+// One routing decision. Padding has expert_ids -1 and weights 0.
+struct Routing {
+  at::Tensor expert_ids;  // [N, K] int64 in [0, E), best first; equal scores: lower id first
+  at::Tensor weights;     // [N, K], normalised as the gate norm says; part of the graph
+  at::Tensor logits;      // [N, E] raw scores, part of the graph; undefined for scoreless kinds
+};
+
+// How scores become weights (models.md 3.2).
+enum class GateWeights { kSoftmaxTopk, kSoftmaxFull, kSoftmaxFullRenorm, kUniform };
+
+// Weights of the chosen experts: logits [N, E], ids [N, K] without -1.
+at::Tensor GateWeightsOf(const at::Tensor& logits, const at::Tensor& ids, GateWeights norm);
+
+// The k highest of each row, best first; equal scores: lower index first. A NaN never wins over a
+// number. logits [N, E] float or double; [N, k] int64.
+at::Tensor SelectTopK(const at::Tensor& logits, int64_t k);
+
+// Chooses experts for tokens. One instance per MoE layer; training thread only.
+class Router {
+ public:
+  virtual ~Router() = default;
+
+  // Scores are computed in float32 (float64 for float64 input). Throws c10::Error on a wrong shape.
+  virtual Routing Route(const RouterInput& input) = 0;
+  // False: no loss can act on this router.
+  virtual bool has_scores() const = 0;
+};
+
+// What a router is built from.
+struct RouterSizes {
+  int64_t d_model = 0;
+  int64_t experts = 0;
+  int64_t top_k = 0;
+  uint32_t layer = 0;
+};
+struct RouterContext {
+  ParameterStore& store;
+  std::string prefix;  // of its tensors' names, with the dot at its end
+  double init_std = 0.02;
+  uint64_t seed = 0;
+  uint32_t vocab_size = 0;
+  const std::vector<uint64_t>& token_frequency;
+};
+
+// The router of `moe` (not dense). Throws c10::Error when spec and facts disagree.
+std::unique_ptr<Router> MakeRouter(const v1::MoeSpec& moe, const RouterSizes& sizes,
+                                   const RouterContext& context);
+
+// Kind `smoe`: linear scores with bias (FastMoE's naive gate). Tensors: weight [E, D], bias [E].
+std::unique_ptr<Router> MakeSmoeRouter(const RouterSizes& sizes, GateWeights norm,
+                                       const RouterContext& context);
+
+// Kind `hash`: expert = table[token id] (Roller, Sukhbaatar, Szlam, Weston, "Hash Layers for Large
+// Sparse Models", 2021); K distinct experts, weight 1 / K. Buffer: table [V, K] int64.
+struct HashOptions {
+  bool is_balanced = false;   // by falling training frequency to the lightest expert
+  bool is_per_layer = false;  // a table for each layer
+};
+std::unique_ptr<Router> MakeHashRouter(const RouterSizes& sizes, const HashOptions& options,
+                                       const RouterContext& context);
+
+}  // namespace switchyard::model
