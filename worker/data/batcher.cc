@@ -187,6 +187,7 @@ EvalBatcher::EvalBatcher(const SplitTokens& split, Options options)
   uint64_t total = 0;
   for (const DomainRange& range : split.domains) {
     if (options.domain >= 0 && range.domain != static_cast<uint32_t>(options.domain)) continue;
+    if (range.begin == range.end) continue;
     ranges.push_back(range);
     total += range.end - range.begin;
   }

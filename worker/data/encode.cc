@@ -168,7 +168,10 @@ Status EncodeWords(const CorpusText& text, Corpus& corpus) {
   WordVocabulary vocabulary;
   const auto encode_piece = [](std::string_view piece, SplitTokens& tokens, auto id_of) {
     TextCounts counts = CountCleanText(piece);
-    ForEachLine(WithoutBom(piece), [&](std::string_view line) {
+    // A CR behind the last LF (LFCR line ends) makes no further line.
+    std::string_view lines = WithoutBom(piece);
+    while (lines.ends_with('\r')) lines.remove_suffix(1);
+    ForEachLine(lines, [&](std::string_view line) {
       ForEachWord(line, [&](std::string_view word) { tokens.ids.push_back(id_of(word)); });
       tokens.ids.push_back(0);
       ++counts.words;
