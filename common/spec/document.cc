@@ -38,8 +38,18 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     Check(mark, "?", anchor);
-    throw Refused{mark, stack_.empty() && !have_root_ ? "the document is empty"
-                                                      : "null (an empty value) is not allowed"};
+    const bool has_key =
+        !stack_.empty() && stack_.back().kind == Node::Kind::kMap && stack_.back().key;
+    if (!has_key) {
+      throw Refused{
+          mark, stack_.empty() ? "the document is empty" : "null (an empty value) is not allowed"};
+    }
+    // yaml-cpp gives an empty value the place of what follows it.
+    const Key& key = *stack_.back().key;
+    YAML::Mark place;
+    place.line = key.line - 1;
+    place.column = key.column - 1;
+    throw Refused{place, StrCat("null (an empty value) is not allowed: '", key.name, "'")};
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
@@ -108,7 +118,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void Open(const YAML::Mark& mark, Node::Kind kind) {
     if (!stack_.empty() && stack_.back().kind == Node::Kind::kMap && !stack_.back().key) {
-      throw Refused{mark, "a key must be a plain word"};
+      throw Refused{mark, "a key must be a plain word (or a bracket is not closed)"};
     }
     if (stack_.size() >= kDocumentLevelsMax) {
       throw Refused{mark, StrCat("more than ", kDocumentLevelsMax, " levels")};
@@ -205,6 +215,9 @@ bool Prepare(std::string_view file_name, std::string_view text, std::string* out
   if (!IsValidUtf8(text)) {
     return refuse(0, 0, "the file is not valid UTF-8");
   }
+  // yaml-cpp takes a quote that the end of the text leaves open, but not one that this line cuts.
+  if (!out->empty() && out->back() != '\n') out->push_back('\n');
+  out->append("...\n");
   return true;
 }
 

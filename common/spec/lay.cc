@@ -83,8 +83,20 @@ const EnumValueDescriptor* FindEnumValue(const EnumDescriptor* type, std::string
   return nullptr;
 }
 
+// The nearest by letters, else the only one that the word begins (`optim`).
+std::string Nearest(std::string_view word, const std::vector<std::string>& known) {
+  std::string nearest = NearestWord(word, known);
+  if (!nearest.empty() || word.size() < 3) return nearest;
+  for (const std::string& candidate : known) {
+    if (!candidate.starts_with(word)) continue;
+    if (!nearest.empty()) return "";
+    nearest = candidate;
+  }
+  return nearest;
+}
+
 std::string NearestOrKnown(std::string_view word, const std::vector<std::string>& known) {
-  const std::string nearest = NearestWord(word, known);
+  const std::string nearest = Nearest(word, known);
   if (!nearest.empty()) return StrCat("nearest: ", nearest);
   return StrCat("known: ", StrJoin(known, ", "));
 }
@@ -140,6 +152,22 @@ void ClearOtherLengths(Message* message, const FieldDescriptor* field) {
     if (number != field->number()) {
       message->GetReflection()->ClearField(message,
                                            message->GetDescriptor()->FindFieldByNumber(number));
+    }
+  }
+}
+
+// Protobuf's merge appends lists; everything else it does as we want.
+void MakeRoom(const Message& from, Message* to) {
+  const Reflection* reflection = to->GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  from.GetReflection()->ListFields(from, &fields);
+  for (const FieldDescriptor* field : fields) {
+    ClearOtherLengths(to, field);
+    if (field->is_repeated()) {
+      reflection->ClearField(to, field);
+    } else if (field->message_type() != nullptr && reflection->HasField(*to, field)) {
+      MakeRoom(from.GetReflection()->GetMessage(from, field),
+               reflection->MutableMessage(to, field));
     }
   }
 }
@@ -211,7 +239,7 @@ void Layer::Unknown(const Descriptor* descriptor, std::string_view key, const st
       known.push_back(std::move(name));
     }
   }
-  std::string hint = NearestWord(key, known);
+  std::string hint = Nearest(key, known);
   if (hint.empty()) hint = NearestElsewhere(key);
   hint = hint.empty() ? StrCat("known: ", StrJoin(known, ", ")) : StrCat("nearest: ", hint);
   faults_->push_back({location, path,
@@ -559,22 +587,6 @@ Message* Layer::LayAt(Message* root, std::string_view path, const Node& node) {
       return nullptr;
     }
     message = reflection->MutableMessage(message, field);
-  }
-}
-
-// Protobuf's merge appends lists; everything else it does as we want.
-static void MakeRoom(const Message& from, Message* to) {
-  const Reflection* reflection = to->GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  from.GetReflection()->ListFields(from, &fields);
-  for (const FieldDescriptor* field : fields) {
-    ClearOtherLengths(to, field);
-    if (field->is_repeated()) {
-      reflection->ClearField(to, field);
-    } else if (field->message_type() != nullptr && reflection->HasField(*to, field)) {
-      MakeRoom(from.GetReflection()->GetMessage(from, field),
-               reflection->MutableMessage(to, field));
-    }
   }
 }
 

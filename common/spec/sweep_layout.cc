@@ -5,6 +5,7 @@
 #include <set>
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 
 #include "common/base/strings.h"
 #include "common/spec/canonical.h"
@@ -41,7 +42,9 @@ bool IsAtOrBelow(std::string_view path, std::string_view ancestor) {
 }
 
 SweepLayout::SweepLayout()
-    : base_(std::make_unique<pb::RunSpec>()), policy_(std::make_unique<pb::PolicySpec>()) {}
+    : base_(std::make_unique<pb::RunSpec>()),
+      own_base_(std::make_unique<pb::RunSpec>()),
+      policy_(std::make_unique<pb::PolicySpec>()) {}
 SweepLayout::~SweepLayout() = default;
 
 bool SweepLayout::LayBase(const pb::SweepSpec& sweep, std::vector<Fault>* faults) {
@@ -61,6 +64,7 @@ bool SweepLayout::LayBase(const pb::SweepSpec& sweep, std::vector<Fault>* faults
     faults->push_back(Plain("base.numerics_class", "is filled in by the coordinator"));
   }
   MergeOver(sweep.base(), base_.get());
+  *own_base_ = sweep.base();
   *policy_ = sweep.policy();
   for (const pb::SetEntry& set : sweep.sets()) {
     const Node value = NodeFromValue(set.value());
@@ -74,6 +78,9 @@ bool SweepLayout::LayBase(const pb::SweepSpec& sweep, std::vector<Fault>* faults
       Layer(location, faults).LayAt(policy_.get(), set.path(), value);
     } else {
       Layer(location, faults).LayAt(base_.get(), set.path(), value);
+      // Leads nowhere where only the preset has what the path goes through; then it is not needed.
+      std::vector<Fault> ignored;
+      Layer(location, &ignored).LayAt(own_base_.get(), set.path(), value);
     }
   }
   return faults->size() == faults_before;
@@ -203,6 +210,22 @@ std::unique_ptr<SweepLayout> SweepLayout::Make(const pb::SweepSpec& sweep,
     layout->CheckValues(file_name, faults);
   }
   return faults->size() == faults_before ? std::move(layout) : nullptr;
+}
+
+bool SweepLayout::IsWritten(std::string_view path) const {
+  const google::protobuf::Message* message = own_base_.get();
+  while (true) {
+    const size_t dot = path.find('.');
+    const google::protobuf::FieldDescriptor* field =
+        FindWritten(message->GetDescriptor(), path.substr(0, dot));
+    if (field == nullptr) return false;
+    const google::protobuf::Reflection* reflection = message->GetReflection();
+    if (field->is_repeated()) return reflection->FieldSize(*message, field) > 0;
+    if (!reflection->HasField(*message, field)) return false;
+    if (dot == std::string_view::npos || field->message_type() == nullptr) return true;
+    message = &reflection->GetMessage(*message, field);
+    path.remove_prefix(dot + 1);
+  }
 }
 
 std::vector<size_t> SweepLayout::Choice(uint64_t cell) const {

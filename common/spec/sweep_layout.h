@@ -45,6 +45,10 @@ class SweepLayout {
   uint64_t cell_count() const { return cell_count_; }
   uint64_t run_count() const { return cell_count_ * seeds_.size(); }
 
+  // True when the sweep itself sets something at or below `path` of the RunSpec: by `base` or
+  // --set, not by a preset or an axis.
+  bool IsWritten(std::string_view path) const;
+
   // Index of the value that each axis has in `cell` (from 0), the last axis fastest.
   std::vector<size_t> Choice(uint64_t cell) const;
   // Base and policy with the chosen values laid on them; as written, without defaults.
@@ -60,6 +64,7 @@ class SweepLayout {
   void CheckValues(std::string_view file_name, std::vector<Fault>* faults) const;
 
   std::unique_ptr<v1::RunSpec> base_;
+  std::unique_ptr<v1::RunSpec> own_base_;  // without the preset
   std::unique_ptr<v1::PolicySpec> policy_;
   std::vector<Axis> axes_;
   std::vector<size_t> order_;  // in which axes are laid: kinds first, then wholes before parts

@@ -163,7 +163,8 @@ void SweepPlan::Impl::CheckCells(uint64_t cells_checked, std::vector<Fault>* fau
   }
   if (!faults->empty() || !are_all_uses_seen) return;
   for (const auto& [path, use] : dropped) {
-    if (use.second == checked) {
+    // A preset may hold what a run built on it has no use for.
+    if (use.second == checked && layout->IsWritten(path)) {
       faults->push_back({"", path, StrCat("is set but has no effect in any cell: ", use.first)});
     }
   }

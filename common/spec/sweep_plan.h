@@ -26,7 +26,7 @@ struct PlannedRun {
   std::unique_ptr<v1::PolicySpec> policy;                    // with defaults
   std::string run_key;                                       // hex
   std::string router;                                        // kind, "dense" without an moe block
-  std::vector<std::string> notices;  // fields of `base` dropped from this cell
+  std::vector<std::string> notices;  // fields below the axes dropped from this cell
 };
 
 // Lazy expansion of a sweep: any run by its number, without making the others. Immutable,

@@ -117,7 +117,57 @@ class SweepReader {
   std::vector<Axis> axes_;
 };
 
+const Node::Entry* FindEntry(const Node& node, std::string_view key) {
+  for (const Node::Entry& entry : node.entries) {
+    if (entry.key == key) return &entry;
+  }
+  return nullptr;
+}
+
+// The deepest entry on `path` below `node`, and in `depth` how many segments it covers.
+const Node::Entry* Descend(const Node& node, std::string_view path, int* depth) {
+  const Node* at = &node;
+  const Node::Entry* deepest = nullptr;
+  *depth = 0;
+  while (!path.empty()) {
+    const size_t dot = path.find('.');
+    const Node::Entry* entry = FindEntry(*at, path.substr(0, dot));
+    if (entry == nullptr) break;
+    deepest = entry;
+    ++*depth;
+    at = &entry->value;
+    path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+  }
+  return deepest;
+}
+
 }  // namespace
+
+void LocateFaults(std::string_view file_name, std::string_view text, std::vector<Fault>* faults) {
+  Node document;
+  std::vector<Fault> unreadable;
+  if (!ParseDocument(file_name, text, &document, &unreadable)) return;
+  const Node::Entry* base = FindEntry(document, "base");
+  const Node::Entry* space = FindEntry(document, "space");
+  const Node::Entry* grid = space == nullptr ? nullptr : FindEntry(space->value, "grid");
+  for (Fault& fault : *faults) {
+    if (!fault.location.empty() || fault.path.empty()) continue;
+    int depth = 0;
+    const Node::Entry* place = Descend(document, fault.path, &depth);
+    if (base != nullptr) {
+      int depth_in_base = 0;
+      const Node::Entry* in_base = Descend(base->value, fault.path, &depth_in_base);
+      if (depth_in_base > depth) place = in_base;
+      if (place == nullptr) place = base;
+    }
+    // An axis lies over the base.
+    static const std::vector<Node::Entry> no_axes;
+    for (const Node::Entry& axis : grid == nullptr ? no_axes : grid->value.entries) {
+      if (IsAtOrBelow(fault.path, axis.key) || IsAtOrBelow(axis.key, fault.path)) place = &axis;
+    }
+    if (place != nullptr) fault.location = LocationText(file_name, place->line, place->column);
+  }
+}
 
 std::vector<Fault> ReadSweepYaml(std::string_view file_name, std::string_view text,
                                  const std::vector<Override>& overrides, pb::SweepSpec* out) {

@@ -29,6 +29,11 @@ struct Override {
 std::vector<Fault> ReadSweepYaml(std::string_view file_name, std::string_view text,
                                  const std::vector<Override>& overrides, v1::SweepSpec* out);
 
+// Gives faults about fields (of SweepPlan, or from a coordinator) the place in `text` where the
+// field or its nearest enclosing mapping stands. Leaves located ones, and all of them when `text`
+// is no YAML.
+void LocateFaults(std::string_view file_name, std::string_view text, std::vector<Fault>* faults);
+
 // Lays `value` on the field at dotted `path` of `message`, replacing what is there; the field's
 // type decides how scalars are read. The path may end in `.kind` of a oneof, and may go through
 // list elements by id. `location` goes into the faults.

@@ -1,0 +1,184 @@
+#include "common/spec/validate.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/strings.h"
+#include "switchyard/v1/spec.pb.h"
+#include "tests/unit/common/spec/spec_builders.h"
+
+namespace switchyard::spec {
+namespace {
+
+namespace pb = ::switchyard::v1;
+using ::testing::HasSubstr;
+
+constexpr std::string_view kDecoderSweep = R"(name: decoder
+base:
+  kind: train
+  data: {wikitext: {path: /data/wikitext}}
+  model:
+    decoder: {layers: 2, d_model: 64, heads: 4, d_inner: 128}
+  train: {steps: 10, batch: 4, target_len: 32, optimizer: {adamw: {lr: 1e-3}}}
+replicates: {seeds: [1]}
+)";
+
+struct Wrong {
+  std::string from;
+  std::string to;
+  std::string fault;
+};
+
+// One rule each: the document is right but for one replacement, and the fault names field and
+// value.
+TEST(ValidateRun, RefusesWhatIsWrongInATransformerXlRun) {
+  const Wrong cases[] = {
+      {"kind: train\n  data", "data", "kind: is required"},
+      {"  data: {files: {domains: {c: [\"/usr/include/**/*.h\"]}}}\n", "", "data: is required"},
+      {"domains: {c: [\"/usr/include/**/*.h\"]}", "domains: {}", "at least one domain"},
+      {"{c: [", "{C: [", "'C' is not a name"},
+      {"[\"/usr/include/**/*.h\"]", "[\"\"]", "data.files.domains.c.globs: is required"},
+      {"[\"/usr/include/**/*.h\"]", "{globs: [a], weight: -1}", "-1 must not be negative"},
+      {"[\"/usr/include/**/*.h\"]", "{globs: [a], weight: 0}", "weights of all domains are 0"},
+      {"h\"]}}", "h\"]}, tokens: word}", "known: bytes256"},
+      {"h\"]}}", "h\"]}, split: {shares: [0.5, 0.4, 0]}}", "sum to 0.9 instead of 1"},
+      {"h\"]}}", "h\"]}, split: {shares: [1, 0]}}", "has 2 numbers"},
+      {"h\"]}}", "h\"]}, split: {shares: [1.5, -0.5, 0]}}", "-0.5 must not be negative"},
+      {"h\"]}}", "h\"]}, split: {shares: [1, 0, 0]}}", "eval.splits: names a split whose share"},
+      {"h\"]}}}", "h\"]}}, digest: abc}", "data.digest: 'abc' is not of the form sha256"},
+      {"heads: 4", "heads: 0", "model.transformer_xl.heads: is required"},
+      {"d_model: 128", "d_model: 127", "127 is odd"},
+      {"d_model: 128", "d_model: 1e9", "1000000000 is not between 1 and 65536"},
+      {"layers: 4, ", "layers: 4, dropout: 1, ", "dropout: 1 is not in [0, 1)"},
+      {"layers: 4, ", "layers: 4, init_std: 0, ", "init_std: 0 must be above 0"},
+      {"layers: [0, 1, 2, 3]", "layers: [0, 4]", "layer 4 is not in a backbone of 4 layers"},
+      {"layers: [0, 1, 2, 3]", "layers: [1, 0]", "0 does not rise above 1"},
+      {"layers: [0, 1, 2, 3]", "layers: [1, 1]", "1 does not rise above 1"},
+      {"layers: [0, 1, 2, 3], ", "", "model.moe.layers: at least one layer"},
+      {"experts: 8, ", "", "model.moe.experts: is required"},
+      {"router: smoe", "top_k: 2", "model.moe.router: is required; known: dense, smoe, hash"},
+      {"experts: 8", "experts: 8, top_k: 9", "model.moe.top_k: 9 is not between 1 and 8"},
+      {"experts: 8", "experts: 8, top_k: 0", "model.moe.top_k: is required, or 0"},
+      {"experts: 8", "experts: 8, expert: {width: 0}", "model.moe.expert.width"},
+      {"router: smoe", "router: smoe, losses: {z_los: {coef: 1}}", "nearest: z_loss"},
+      {"router: smoe", "router: smoe, losses: {z_loss: {}}", "z_loss.coef: is required"},
+      {"router: smoe", "router: smoe, losses: {z_loss: {coef: -1}}", "-1 must not be negative"},
+      {"router: smoe", "router: smoe, losses: {switch: {coef: 1}}", "top_k 1 only, not 2"},
+      {"router: smoe", "router: smoe, losses: {megatron_seq: {coef: 1, scope: micro}}",
+       "has scope sequence and no other"},
+      {"router: smoe", "router: smoe, losses: {megatron_global: {coef: 1, scope: micro}}",
+       "has scope global and no other"},
+      {"router: smoe", "router: smoe, losses: {deepseek_seq: {coef: 1, scope: global}}",
+       "has scope sequence and no other"},
+      {"steps: 100", "warmup_steps: 1",
+       "exactly one of steps, tokens and data_epochs is required, 0"},
+      {"steps: 100", "steps: 100\n    tokens: 5", "data_epochs is required, 2 are given"},
+      {"steps: 100", "steps: 0", "train.steps: is required, or 0"},
+      {"steps: 100", "data_epochs: 0", "0 must be above 0"},
+      {"batch: 8", "warmup_steps: 1", "train.batch: is required"},
+      {"batch: 8", "batch: 8\n    micro_batch: 9", "micro_batch: 9 is not between 1 and 8"},
+      {"target_len: 128", "warmup_steps: 1", "train.target_len: is required"},
+      {"lr: 7e-4", "lr: 0", "train.optimizer.adam.lr: 0 must be above 0"},
+      {"lr: 7e-4", "lr: -1", "-1 must be above 0"},
+      {"lr: 7e-4", "beta1: 0.9", "train.optimizer.adam.lr: is required"},
+      {"lr: 7e-4", "lr: 1, beta2: 1", "beta2: 1 is not in [0, 1)"},
+      {"optimizer: {adam: {lr: 7e-4}}", "clip_norm: 0", "clip_norm: 0 must be above 0"},
+      {"optimizer: {adam: {lr: 7e-4}}", "clip_norm: 1", "train.optimizer: is required"},
+      {"kind: train", "kind: train\n  eval: {splits: [valid, valid]}", "names a split twice"},
+      {"kind: train", "kind: train\n  eval: {splits: [test]}",
+       "whose share in data.files.split is 0"},
+      {"kind: train", "kind: train\n  eval: {batch: 0}", "eval.batch"},
+      {"  model:", "  model:\n    vocab: 300", "300 differs from the vocabulary of the data, 256"},
+      {"name: small", "name: Small", "name: 'Small' is not a name"},
+      {"name: small", "project: small", "name: is required"},
+      {"name: small", "name: small\nproject: a..b", "project: 'a..b' is not a name"},
+      {"name: small", "name: small\ntags: [a, a]", "tags: a is given twice"},
+      {"[1]", "[1, 1]", "replicates.seeds: 1 is given twice"},
+      {"name: small", "name: small\nobjective: {metric: loss}", "not a series SPLIT/METRIC"},
+      {"name: small", "name: small\nobjective: {metric: valid/lr}", "has no direction of its own"},
+      {"name: small", "name: small\ncheckpoint: {every: 0}", "checkpoint.every: 0 is not between"},
+      {"name: small", "name: small\ntelemetry: {every_steps: 0}", "telemetry.every_steps: 0"},
+  };
+  for (const Wrong& wrong : cases) {
+    EXPECT_THAT(PlanFaults(Replaced(kSmallSweep, wrong.from, wrong.to)), HasSubstr(wrong.fault))
+        << wrong.to;
+  }
+}
+
+// The decoder's own rules.
+TEST(ValidateRun, RefusesWhatIsWrongInADecoderRun) {
+  ASSERT_EQ(PlanFaults(kDecoderSweep), "");
+  const Wrong cases[] = {
+      {"heads: 4", "heads: 5", "head_dim: is required: heads 5 does not divide d_model 64"},
+      {"heads: 4", "heads: 4, kv_heads: 3", "kv_heads: 3 does not divide heads 4"},
+      {"heads: 4", "heads: 4, head_dim: 15", "head_dim: 15 is odd; rope turns pairs"},
+      {"heads: 4", "heads: 4, position: learned, context: 16",
+       "16 is less than the target length 32"},
+      {"heads: 4", "heads: 4, rope_theta: 0", "rope_theta: 0 must be above 0"},
+      {"heads: 4", "heads: 4, norm_eps: 0", "norm_eps: 0 must be above 0"},
+      {"heads: 4", "heads: 4, context: 64", "model.decoder.context: is set but has no effect"},
+      {"heads: 4", "heads: 4, position: none, rope_theta: 5",
+       "rope_theta: is set but has no effect"},
+      {"batch: 4", "batch: 4, memory_len: 5", "train.memory_len: is set but has no effect"},
+      {"path: /data/wikitext", "variant: wt2", "data.wikitext.path: is required"},
+      {"path: /data/wikitext", "path: /x, tokens: txl204", "known: word, bytes256"},
+      {"wikitext: {path: /data/wikitext}", "enwik8: {path: /x, tokens: word}",
+       "known: bytes256, bytes205"},
+  };
+  for (const Wrong& wrong : cases) {
+    EXPECT_THAT(PlanFaults(Replaced(kDecoderSweep, wrong.from, wrong.to)), HasSubstr(wrong.fault))
+        << wrong.to;
+  }
+}
+
+// models.md 3.2: a gate whose only weight is 1 gets no gradient; refused unless it is meant.
+TEST(ValidateRun, RefusesAConstantGateUnlessItIsMeant) {
+  const auto faults = [](std::string_view moe) {
+    return PlanFaults(
+        Replaced(kSmallSweep, "experts: 8, router: smoe", StrCat("experts: 8, ", moe)));
+  };
+  for (const char* norm : {"softmax_topk", "softmax_full_renorm", "uniform"}) {
+    const std::string moe = StrCat("top_k: 1, router: {smoe: {}, gate_norm: ", norm, "}");
+    EXPECT_THAT(faults(moe), HasSubstr("gets no gradient")) << norm;
+    EXPECT_EQ(faults(StrCat(moe, ", allow_constant_gate: true")), "") << norm;
+  }
+  EXPECT_THAT(faults("top_k: 2, router: {smoe: {}, gate_norm: uniform}"), HasSubstr("no gradient"));
+  EXPECT_EQ(faults("top_k: 1, router: {smoe: {}, gate_norm: softmax_full}"), "");
+  EXPECT_EQ(faults("top_k: 2, router: smoe"), "");
+  EXPECT_EQ(faults("top_k: 1, router: hash"), "");
+}
+
+// Allowed edges: no limit is tighter than it needs to be.
+TEST(ValidateRun, TakesTheEdges) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"experts: 8", "experts: 1, top_k: 1, allow_constant_gate: true"},
+      {"experts: 8", "experts: 8, top_k: 8"},
+      {"router: smoe", "router: smoe, losses: {z_loss: {coef: 0}}"},
+      {"memory_len: 128", "memory_len: 0"},
+      {"batch: 8", "batch: 8\n    micro_batch: 3"},
+      {"h\"]}}", "h\"]}, split: {shares: [0.7, 0.2, 0.1]}}"},
+      {"steps: 100", "data_epochs: 0.5"},
+      {"[1]", "[0, 9223372036854775807]"},
+  };
+  for (const auto& [from, to] : cases) {
+    EXPECT_EQ(PlanFaults(Replaced(kSmallSweep, from, to)), "") << to;
+  }
+}
+
+// Names go into paths, labels and URLs.
+TEST(IsValidName, TakesLowerCaseNamesOnly) {
+  for (const char* name : {"a", "a1", "router-comparison", "a.b_c-d", "0"}) {
+    EXPECT_TRUE(IsValidName(name)) << name;
+  }
+  EXPECT_TRUE(IsValidName(std::string(64, 'a')));
+  EXPECT_FALSE(IsValidName(std::string(65, 'a')));
+  for (const char* name :
+       {"", "A", "a b", ".", "..", "a..b", "-a", "a-", "a/b", "\xc3\xa9", "a\n"}) {
+    EXPECT_FALSE(IsValidName(name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::spec
