@@ -75,6 +75,7 @@ class Program {
       app_.parse(std::move(reversed));
     } catch (const CLI::ParseError& error) {
       const int code = app_.exit(error, *context_.console.out, *context_.console.err);
+      if (code != 0) HintAtVerb(arguments);
       return code == 0 ? kExitOk : kExitUsage;
     }
     context_.format = Formats().at(options_.format);
@@ -83,6 +84,17 @@ class Program {
 
  private:
   using Action = std::function<int()>;
+
+  // A mistyped verb is named, with the nearest one there is.
+  void HintAtVerb(const std::vector<std::string>& arguments) const {
+    if (arguments.empty() || arguments[0].empty() || arguments[0][0] == '-') return;
+    std::vector<std::string> names;
+    for (const VerbWords& verb : Words()) names.push_back(verb.name);
+    if (std::find(names.begin(), names.end(), arguments[0]) != names.end()) return;
+    const std::string nearest = NearestWord(arguments[0], names);
+    context_.Note(StrCat("no verb \"", arguments[0], "\"",
+                         nearest.empty() ? "" : StrCat("; did you mean ", nearest, "?")));
+  }
 
   void AddCommon(CLI::App* app) {
     app->add_option(

@@ -137,7 +137,9 @@ WatchSweep ToView(const pb::Sweep& sweep, int64_t now_ms) {
                   .ended_otherwise = counts.cancelled() + counts.other(),
                   .active = counts.active(),
                   .waiting = counts.waiting() + counts.queued()};
-  view.elapsed_seconds = std::max(0.0, static_cast<double>(now_ms - sweep.created_ms()) / 1000);
+  if (!IsTerminal(sweep.state())) {
+    view.elapsed_seconds = std::max(0.0, static_cast<double>(now_ms - sweep.created_ms()) / 1000);
+  }
   return view;
 }
 

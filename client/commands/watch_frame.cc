@@ -58,7 +58,7 @@ std::vector<RunColumn> MakeColumns(size_t curve_width) {
   columns.push_back({"LOSS CURVE", Align::kLeft, 2, [curve_width](const WatchRun& run) {
                        return Sparkline(run.loss_curve, curve_width);
                      }});
-  columns.push_back({"ENTROPY", Align::kRight, 6, [](const WatchRun& run) {
+  columns.push_back({"ENTROPY", Align::kRight, 7, [](const WatchRun& run) {
                        return Known(run.entropy, [](double value) {
                          char buffer[32];
                          std::snprintf(buffer, sizeof buffer, "%.3f", value);
@@ -70,7 +70,7 @@ std::vector<RunColumn> MakeColumns(size_t curve_width) {
                      }});
   columns.push_back({"TOK/S", Align::kRight, 5,
                      [](const WatchRun& run) { return Known(run.tokens_per_second, FormatSi); }});
-  columns.push_back({"ETA", Align::kRight, 7,
+  columns.push_back({"ETA", Align::kRight, 6,
                      [](const WatchRun& run) { return FormatDuration(run.eta_seconds); }});
   return columns;
 }
@@ -148,8 +148,8 @@ std::string Counts(const WatchSweep& sweep) {
 }
 
 void AppendSweep(const WatchSweep& sweep, const FrameStyle& style, std::vector<std::string>* out) {
-  std::string head = StrCat(EscapeForTerminal(sweep.name), "  ", sweep.state, "  ", Counts(sweep),
-                            "  ", FormatDuration(sweep.elapsed_seconds));
+  std::string head = StrCat(EscapeForTerminal(sweep.name), "  ", sweep.state, "  ", Counts(sweep));
+  if (sweep.elapsed_seconds >= 0) head += StrCat("  ", FormatDuration(sweep.elapsed_seconds));
   if (sweep.eta_seconds >= 0) head += StrCat("  eta ", FormatDuration(sweep.eta_seconds));
   out->push_back(CutToWidth(head, style.columns));
   const double share =

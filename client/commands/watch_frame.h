@@ -16,8 +16,8 @@ struct WatchSweep {
   uint64_t ended_otherwise = 0;  // cancelled, stopped early
   uint64_t active = 0;
   uint64_t waiting = 0;
-  double elapsed_seconds = 0;
-  double eta_seconds = -1;  // negative: unknown
+  double elapsed_seconds = -1;  // since it was submitted; negative: it has ended
+  double eta_seconds = -1;      // negative: unknown
 
   uint64_t ended() const { return succeeded + failed + ended_otherwise; }
 };
@@ -54,7 +54,7 @@ struct FrameStyle {
 
 // Lines of the frame, none wider than `columns` cells and at most `rows - 1` of them (the cursor's
 // line is kept free). What does not fit in width is left out, the least important first: entropy
-// curve, loss curve, progress bar, label, rate.
+// curve, loss curve, progress bar, label, rate, time left, entropy.
 std::vector<std::string> RenderWatch(const WatchView& view, const FrameStyle& style);
 
 // How many rows of runs such a frame has place for.

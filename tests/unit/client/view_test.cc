@@ -1,0 +1,282 @@
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "client/commands/completion.h"
+#include "client/commands/results_table.h"
+#include "client/commands/runs.h"
+#include "client/commands/watch_frame.h"
+#include "client/exit_code.h"
+#include "client/output/text.h"
+#include "client/selector.h"
+#include "common/base/strings.h"
+
+namespace switchyard::client {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+Selector Parsed(const std::string& text) {
+  const Result<Selector> selector = ParseSelector(text);
+  EXPECT_TRUE(selector.ok()) << text << ": " << selector.status().ToString();
+  return selector.ok() ? *selector : Selector{};
+}
+
+// Every form that the documentation lists is understood.
+TEST(Selectors, TakeEveryForm) {
+  EXPECT_EQ(Parsed("all").kind, Selector::Kind::kAll);
+  EXPECT_EQ(Parsed("last").sweep, "last");
+  EXPECT_EQ(Parsed("router-comparison.2").sweep, "router-comparison.2");
+  EXPECT_EQ(Parsed("sweep:3-9").sweep, "3-9");
+  EXPECT_EQ(Parsed("3-9").numbers, (std::vector<NumberRange>{{3, 9}}));
+  EXPECT_EQ(Parsed("3-9").sweep, "last");
+  EXPECT_EQ(Parsed("9,7,7-8").numbers, (std::vector<NumberRange>{{7, 8}, {9, 9}}));
+  EXPECT_EQ(Parsed("demo/12").numbers, (std::vector<NumberRange>{{12, 12}}));
+  EXPECT_EQ(Parsed("demo/1-3,8").numbers, (std::vector<NumberRange>{{1, 3}, {8, 8}}));
+  EXPECT_EQ(Parsed("state:failed").state, "failed");
+  EXPECT_EQ(Parsed("demo/state:active").sweep, "demo");
+  EXPECT_EQ(Parsed("01890a5d-ac96-774b-bcce-b302099a8057").kind, Selector::Kind::kId);
+}
+
+// What cannot mean anything is refused with the forms, before any call.
+TEST(Selectors, RefuseNonsense) {
+  for (const char* text : {"", "0", "9-3", "3-", "demo/", "demo/x", "Demo", "a b", "state:broken",
+                           "demo/state:", "../x", "1,,2", "99999999999999999999"}) {
+    const Result<Selector> selector = ParseSelector(text);
+    ASSERT_FALSE(selector.ok()) << text;
+    EXPECT_EQ(ExitCodeOf(selector.status()), kExitUsage);
+    EXPECT_NE(selector.status().message().find("forms:"), std::string::npos);
+  }
+}
+
+// Single-run verbs get the name that the coordinator understands.
+TEST(Selectors, NameOneRun) {
+  EXPECT_EQ(*SingleRun("demo/3"), "demo/3");
+  EXPECT_EQ(*SingleRun("3"), "3");
+  EXPECT_FALSE(SingleRun("3-4").ok());
+  EXPECT_FALSE(SingleRun("demo").ok());
+}
+
+// Headings are short but never the same for two axes.
+TEST(AxisTitles, AreTheShortestDistinctEndings) {
+  EXPECT_EQ(AxisTitles({"model.moe.router.kind", "train.optimizer.adam.lr"}),
+            (std::vector<std::string>{"router", "lr"}));
+  EXPECT_EQ(AxisTitles({"train.batch", "eval.batch"}),
+            (std::vector<std::string>{"train.batch", "eval.batch"}));
+}
+
+// The mean is of finite values only, and the others are counted.
+TEST(SeedSummaries, LeaveNonFiniteOut) {
+  const SeedSummary summary = Summarize({1, 2, 3, kNaN});
+  EXPECT_EQ(summary.n, 3U);
+  EXPECT_EQ(summary.non_finite, 1U);
+  EXPECT_DOUBLE_EQ(summary.mean, 2);
+  EXPECT_DOUBLE_EQ(*summary.sd, 1);
+  EXPECT_FALSE(Summarize({5}).sd.has_value());
+  EXPECT_TRUE(std::isnan(Summarize({kNaN}).mean));
+}
+
+ResultTable Results() {
+  const auto row = [](uint64_t number, uint64_t seed, const char* router,
+                      std::optional<double> loss) {
+    return ResultRow{.name = StrCat("demo/", number),
+                     .number = number,
+                     .seed = seed,
+                     .state = "succeeded",
+                     .id = "",
+                     .columns = {{"model.moe.router.kind", router}},
+                     .values = {loss}};
+  };
+  return {.axes = {"model.moe.router.kind"},
+          .metrics = {{.series = "valid/bits_per_byte", .title = "valid/bits_per_byte"}},
+          .rows = {row(1, 1, "smoe", 3.0), row(2, 1, "hash", kNaN), row(3, 2, "smoe", 2.5),
+                   row(4, 2, "hash", std::nullopt)}};
+}
+
+// The best run is first; a diverged one comes after all others, one without a value last of all.
+TEST(ResultRows, AreOrderedWithNonFiniteLast) {
+  EXPECT_EQ(RenderTable(RunResultsListing(Results()), 0),
+            "RUN     router  SEED  STATE      valid/bits_per_byte\n"
+            "demo/3  smoe       2  succeeded                  2.5\n"
+            "demo/1  smoe       1  succeeded                    3\n"
+            "demo/2  hash       1  succeeded                  NaN\n"
+            "demo/4  hash       2  succeeded                    -\n");
+}
+
+// A goal of maximize turns the order round, and not the place of NaN.
+TEST(ResultRows, FollowTheGoal) {
+  ResultTable table = Results();
+  table.is_maximized = true;
+  const Listing listing = RunResultsListing(table);
+  EXPECT_EQ(listing.rows[0][0].value.ToText(), "demo/1");
+  EXPECT_EQ(listing.rows[2][0].value.ToText(), "demo/2");
+}
+
+// Per cell: mean, deviation and how many seeds stand behind it.
+TEST(ResultCells, ShowMeanAndDeviationOverSeeds) {
+  EXPECT_EQ(RenderTable(CellResults(Results()), 0),
+            "router                   N  valid/bits_per_byte\n"
+            "smoe                   2/2          2.75 ± 0.35\n"
+            "hash    0/2 (1 not finite)                  NaN\n");
+}
+
+WatchView View() {
+  return {.fleet = "1 worker, 2 of 2 slots busy",
+          .sweeps = {{.name = "demo",
+                      .state = "active",
+                      .runs = 6,
+                      .succeeded = 2,
+                      .failed = 1,
+                      .active = 2,
+                      .waiting = 1,
+                      .elapsed_seconds = 192,
+                      .eta_seconds = 75}},
+          .runs = {{.name = "demo/4",
+                    .state = "active",
+                    .label = "smoe",
+                    .step = 1200,
+                    .steps_total = 2000,
+                    .loss = 2.3125,
+                    .loss_curve = {5, 4, 3, 2.3125},
+                    .entropy = 0.93,
+                    .entropy_curve = {1, 0.5, 0.93},
+                    .tokens_per_second = 11400,
+                    .eta_seconds = 72},
+                   {.name = "demo/5",
+                    .state = "active",
+                    .label = "dense",
+                    .step = 0,
+                    .steps_total = 2000,
+                    .loss = kNaN,
+                    .entropy = kNaN,
+                    .tokens_per_second = kNaN}}};
+}
+
+std::string Joined(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) out += line + "\n";
+  return out;
+}
+
+// A wide window shows everything: counts, bar, both curves, rate and time left.
+TEST(WatchFrame, ShowsAllInAWideWindow) {
+  EXPECT_EQ(
+      Joined(RenderWatch(View(), {.columns = 130, .rows = 24})),
+      "1 worker, 2 of 2 slots busy\n"
+      "demo  active  3/6 done, 2 active, 1 queued, 1 failed  3m12s  eta 1m15s\n"
+      "███████████████████████████████████▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▚▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓········"
+      "··"
+      "··"
+      "····  50%\n"
+      "\n"
+      "RUN     CELL   STATE        STEP  PROGRESS      LOSS  LOSS CURVE  ENTROPY  ENTROPY CURVE  "
+      "TOK/S    ETA\n"
+      "demo/4  smoe   active  1200/2000  ██████····  2.3125  █▆▃▁          0.930  █▅█            "
+      "11.4k  1m12s\n"
+      "demo/5  dense  active     0/2000  ··········       -                    -                 "
+      "    -      -\n");
+}
+
+// A narrow window keeps name, state, step and loss, and no line is wider than it.
+TEST(WatchFrame, ShedsColumnsInANarrowWindow) {
+  const std::vector<std::string> lines = RenderWatch(View(), {.columns = 44, .rows = 24});
+  for (const std::string& line : lines) EXPECT_LE(CellWidth(line), 44U) << line;
+  EXPECT_EQ(lines[4], "RUN     STATE        STEP    LOSS  ENTROPY");
+  EXPECT_EQ(lines[5], "demo/4  active  1200/2000  2.3125    0.930");
+}
+
+// Nothing breaks in a window of any size, and the frame never scrolls it.
+TEST(WatchFrame, FitsEveryWindow) {
+  for (size_t columns = 1; columns <= 200; ++columns) {
+    for (const size_t rows : {1U, 2U, 5U, 9U, 50U}) {
+      const auto lines = RenderWatch(View(), {.columns = columns, .rows = rows});
+      EXPECT_LE(lines.size(), rows > 1 ? rows - 1 : 1U);
+      for (const std::string& line : lines) ASSERT_LE(CellWidth(line), columns) << line;
+    }
+  }
+}
+
+// Runs without a place are counted, not forgotten.
+TEST(WatchFrame, CountsWhatDoesNotFit) {
+  WatchView view = View();
+  for (int i = 0; i < 50; ++i) view.runs.push_back(view.runs[0]);
+  view.runs_hidden = 8;
+  const auto lines = RenderWatch(view, {.columns = 100, .rows = 12});
+  EXPECT_EQ(lines.size(), 10U);
+  EXPECT_EQ(lines.back(), "… and 56 more active");
+}
+
+// A colour marks the state and its end is marked too, so that nothing else is coloured.
+TEST(WatchFrame, ColoursTheStateAlone) {
+  const auto lines = RenderWatch(View(), {.columns = 130, .rows = 24, .has_color = true});
+  EXPECT_NE(lines[5].find("\x1b[36mactive\x1b[0m"), std::string::npos);
+}
+
+// A frame replaces the one before it, also when the window has become narrower meanwhile.
+TEST(WatchFrame, RedrawsInPlace) {
+  EXPECT_EQ(Redraw({}, {"ab"}, 80), "\rab\x1b[K\n\x1b[J");
+  EXPECT_EQ(Redraw({"one", "two"}, {"1"}, 80), "\x1b[2A\r1\x1b[K\n\x1b[J");
+  EXPECT_EQ(Redraw({std::string(100, 'x'), "two"}, {"1"}, 40), "\x1b[4A\r1\x1b[K\n\x1b[J");
+  EXPECT_EQ(Redraw({"\x1b[1mbold\x1b[0m"}, {}, 4), "\x1b[1A\r\x1b[J");
+}
+
+// Without a terminal a line says the same in plain words.
+TEST(WatchFrame, HasAPlainForm) {
+  EXPECT_EQ(PlainLine(View().sweeps[0]), "demo active 3/6 done, 2 active, 1 queued, 1 failed");
+  EXPECT_EQ(PlainLine(View().runs[0]),
+            "demo/4 active step 1200/2000 loss 2.3125 entropy 0.93 11.4k tok/s");
+}
+
+// Exit codes are what docs/cli.md says; scripts depend on the numbers.
+TEST(ExitCodes, FollowTheCodes) {
+  EXPECT_EQ(ExitCodeOf(OkStatus()), 0);
+  EXPECT_EQ(ExitCodeOf(InvalidArgument("x")), 1);
+  EXPECT_EQ(ExitCodeOf(NotFound("x")), 1);
+  EXPECT_EQ(ExitCodeOf(Unavailable("x")), 3);
+  EXPECT_EQ(ExitCodeOf(DeadlineExceeded("x")), 3);
+  EXPECT_EQ(ExitCodeOf(PermissionDenied("x")), 4);
+  EXPECT_EQ(ExitCodeOf(AlreadyExists("x")), 5);
+}
+
+std::string OutputOf(const std::string& command) {
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string out;
+  char buffer[256];
+  while (pipe != nullptr && fgets(buffer, sizeof buffer, pipe) != nullptr) out += buffer;
+  if (pipe != nullptr) pclose(pipe);
+  return out;
+}
+
+// The bash script loads, and completes verbs, options, words of an option and names of sweeps.
+TEST(Completion, WorksInBash) {
+  const std::vector<VerbWords> verbs = {
+      {.name = "watch", .summary = "Follow", .options = {"--once"}, .takes_name = true},
+      {.name = "worker", .summary = "Workers", .subverbs = {"ls"}}};
+  const std::string script = CompletionScript("bash", verbs);
+  const auto complete = [&](const std::string& words, int at) {
+    return OutputOf(StrCat("bash -c '", "switchyard() { echo demo; echo other; }; eval \"$1\"; ",
+                           "COMP_WORDS=(", words, "); COMP_CWORD=", at,
+                           "; _switchyard; echo ${COMPREPLY[*]}' _ \"$(cat <<'END_OF_SCRIPT'\n",
+                           script, "END_OF_SCRIPT\n)\""));
+  };
+  EXPECT_EQ(complete("switchyard w", 1), "watch worker\n");
+  EXPECT_EQ(complete("switchyard watch d", 2), "demo\n");
+  EXPECT_EQ(complete("switchyard -o json watch --", 4), "--once\n");
+  EXPECT_EQ(complete("switchyard -o js", 2), "json jsonl\n");
+  EXPECT_EQ(complete("switchyard worker l", 2), "ls\n");
+}
+
+// Scripts exist for the three shells and for no other.
+TEST(Completion, CoversThreeShells) {
+  const std::vector<VerbWords> verbs = {{.name = "ls", .summary = "List what's live"}};
+  EXPECT_NE(CompletionScript("zsh", verbs).find("'ls:List what'\\''s live'"), std::string::npos);
+  EXPECT_NE(CompletionScript("fish", verbs).find("-a ls"), std::string::npos);
+  EXPECT_EQ(CompletionScript("tcsh", verbs), "");
+}
+
+}  // namespace
+}  // namespace switchyard::client
