@@ -1,6 +1,7 @@
 #include "worker/eval/language_model.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 
@@ -51,7 +52,7 @@ void FillText(const data::SplitTokens& tokens, TextUnits units, TextTotals* tota
 TextEvaluation EvaluateText(model::LanguageModel& model, const data::Corpus& corpus,
                             data::Split split, const TextEvalOptions& options,
                             const c10::Device& device, const std::function<bool()>& keep_going) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const data::SplitTokens& tokens = corpus.split(split);
   TextEvaluation out;
   out.units = UnitsOf(corpus);

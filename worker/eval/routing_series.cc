@@ -1,6 +1,7 @@
 #include "worker/eval/routing_series.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <map>
 #include <optional>
@@ -69,7 +70,7 @@ std::vector<RoutingSeries> RoutingReporter::Report(
     const std::vector<uint32_t>& sequences) {
   SWITCHYARD_CHECK(micro_batches.size() == sequences.size()) << "rows of each micro-batch";
   if (micro_batches.empty() || micro_batches[0].empty()) return {};
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const size_t layers = micro_batches[0].size();
   windows_.resize(layers);
   Columns columns;

@@ -1,6 +1,7 @@
 #include "worker/train/checkpoint.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -321,7 +322,7 @@ Status MatchTensors(const data::SafetensorsFile& file, const NamedTensors& live,
 }
 
 void CopyTensors(const data::SafetensorsFile& file, const NamedTensors& live) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (const auto& [name, tensor] : live) {
     const data::TensorView* stored = file.Find(name);
     SWITCHYARD_CHECK(stored != nullptr) << name << " was not matched";

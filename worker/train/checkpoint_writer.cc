@@ -122,9 +122,12 @@ std::vector<std::string> ChooseExpired(const std::vector<StoredCheckpoint>& stor
   for (const StoredCheckpoint& checkpoint : stored) {
     if (checkpoint.objective) ranked.push_back(&checkpoint);
   }
-  std::stable_sort(ranked.begin(), ranked.end(), [&](const auto* a, const auto* b) {
-    return options.lower_is_better ? *a->objective < *b->objective : *a->objective > *b->objective;
-  });
+  const auto is_better = [&](const StoredCheckpoint* a, const StoredCheckpoint* b) {
+    const double left = *a->objective;
+    const double right = *b->objective;
+    return options.lower_is_better ? left < right : left > right;
+  };
+  std::stable_sort(ranked.begin(), ranked.end(), is_better);
   for (size_t i = 0; i < std::min<size_t>(options.keep_best, ranked.size()); ++i) {
     kept.insert(ranked[i]->path);
   }

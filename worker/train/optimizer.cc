@@ -1,6 +1,7 @@
 #include "worker/train/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <optional>
 #include <set>
@@ -48,7 +49,7 @@ void AdamOptimizer::ZeroGrad() {
 }
 
 at::Tensor AdamOptimizer::GradNorm() const {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : parameters_) {
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
@@ -58,7 +59,7 @@ at::Tensor AdamOptimizer::GradNorm() const {
 }
 
 void AdamOptimizer::Step(double lr, double clip_norm, double grad_norm) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   gradients.reserve(parameters_.size());
   for (const at::Tensor& parameter : parameters_) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <c10/core/GradMode.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include "common/spec/accounting.h"
 #include "common/spec/canonical.h"
 #include "switchyard/v1/spec.pb.h"
+#include "worker/data/batcher.h"
 #include "worker/data/corpus.h"
 #include "worker/model/model.h"
 #include "worker/train/checkpoint.h"
@@ -73,12 +75,9 @@ void SayHello(const pb::AttemptSpec& attempt, const std::string& data_digest,
 
 // Empty when the corpus can feed the run.
 std::string MissingData(const pb::RunSpec& run, const data::Corpus& corpus) {
-  const uint64_t tokens = corpus.train.ids.size();
-  const uint64_t wanted = uint64_t{run.train().batch()} * 2;
-  if (tokens < wanted) {
-    return StrCat("the training split has ", tokens, " tokens, a batch of ", run.train().batch(),
-                  " rows needs at least ", wanted);
-  }
+  const Status trainable = data::TrainBatcher::Validate(
+      corpus, {.batch = run.train().batch(), .len = run.train().target_len()});
+  if (!trainable.ok()) return trainable.message();
   for (const int number : run.eval().splits()) {
     const data::Split split = number == pb::SPLIT_TRAIN  ? data::Split::kTrain
                               : number == pb::SPLIT_TEST ? data::Split::kTest
@@ -220,7 +219,7 @@ class Attempt {
 
   static void MoveTo(const at::Device& device, model::LanguageModel& model) {
     if (device.is_cpu()) return;
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     for (auto [name, tensor] : model.NamedParameters()) tensor.set_data(tensor.to(device));
     for (auto [name, tensor] : model.NamedBuffers()) tensor.set_data(tensor.to(device));
   }

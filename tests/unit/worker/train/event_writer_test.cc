@@ -1,0 +1,122 @@
+#include "worker/trainer/event_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "common/base/clock.h"
+#include "common/base/strings.h"
+#include "common/events/line.h"
+
+namespace switchyard::trainer {
+namespace {
+
+using std::chrono::milliseconds;
+
+class EventWriterTest : public testing::Test {
+ protected:
+  EventWriterTest() {
+    std::string pattern = StrCat(testing::TempDir(), "/events-XXXXXX");
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~EventWriterTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string Path() const { return StrCat(folder_, "/events.jsonl"); }
+  static EventWriter::Options Options() { return {.start_boottime_ns = BoottimeNanoseconds()}; }
+  std::vector<events::ParsedLine> Lines() const {
+    std::vector<events::ParsedLine> out;
+    for (const std::string& line : StrSplit(*ReadFile(Path()), '\n')) {
+      if (line.empty()) continue;
+      auto parsed = events::ParseLine(line);
+      EXPECT_TRUE(parsed.ok()) << parsed.status().ToString() << " in " << line;
+      if (parsed.ok()) out.push_back(*std::move(parsed));
+    }
+    return out;
+  }
+
+  std::string folder_;
+};
+
+// The reader counts on numbers without a gap, in the order of the calls.
+TEST_F(EventWriterTest, NumbersLinesInOrderFromOne) {
+  auto writer = EventWriter::Open(Path(), Options());
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  (*writer)->Line("hello", "\"run\":\"r\"");
+  for (uint64_t step = 1; step <= 500; ++step) {
+    (*writer)->Scalars(step, {{"train/lr", 0.5}, {"train/nats_per_token", std::nan("")}});
+    (*writer)->Vector(step, "routing/expert_load", {1, 2}, {0.5f, 1.5f});
+  }
+  (*writer)->Log("text with \"quotes\"\nand a newline \xff");
+  (*writer)->Line("end", "\"code\":0");
+  ASSERT_TRUE((*writer)->Close(milliseconds(1000)).ok());
+
+  const auto lines = Lines();
+  ASSERT_EQ(lines.size(), 1003u);
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i].seq, i + 1);
+  EXPECT_EQ(lines.front().type, "hello");
+  EXPECT_EQ(lines.back().type, "end");
+  EXPECT_EQ((*writer)->last_seq(), 1003u);
+  EXPECT_THAT(lines[2].vectors.at(0).values, testing::ElementsAre(0.5f, 1.5f));
+}
+
+// A second trainer in one attempt directory would number its lines from 1 again.
+TEST_F(EventWriterTest, RefusesAFileThatHoldsLines) {
+  ASSERT_TRUE(WriteFileAtomically(Path(), "x\n").ok());
+  EXPECT_EQ(EventWriter::Open(Path(), Options()).status().code(), Code::kFailedPrecondition);
+}
+
+// Under pressure log lines go first, then metrics; results stay, and what went is counted.
+TEST_F(EventWriterTest, DropsLogsThenMetricsAndCountsThem) {
+  EventWriter::Options options = Options();
+  options.queue_bytes_max = 0;
+  auto writer = EventWriter::Open(Path(), options);
+  ASSERT_TRUE(writer.ok());
+  (*writer)->Log("first");
+  (*writer)->Scalars(7, {{"train/lr", 1}});
+  (*writer)->Scalars(9, {{"train/lr", 1}});
+  (*writer)->Line("result", "\"step\":9");
+  ASSERT_TRUE((*writer)->Close(milliseconds(1000)).ok());
+
+  uint64_t dropped = 0;
+  bool has_result = false;
+  const auto lines = Lines();
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i].seq, i + 1);
+    EXPECT_NE(lines[i].type, "m");
+    EXPECT_NE(lines[i].type, "log");
+    has_result |= lines[i].type == "result";
+    if (lines[i].type == "drop") {
+      const size_t at = lines[i].json.find("\"n\":");
+      dropped += static_cast<uint64_t>(lines[i].json[at + 4] - '0');
+    }
+  }
+  EXPECT_TRUE(has_result);
+  EXPECT_EQ(dropped, 3u);
+}
+
+// A file that cannot grow leaves whole lines only, and the caller never waits for it.
+TEST_F(EventWriterTest, AFileAtItsLimitKeepsWholeLinesAndSaysSo) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 4096;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  auto writer = EventWriter::Open(Path(), Options());
+  ASSERT_TRUE(writer.ok());
+  for (uint64_t step = 1; step <= 1000; ++step) {
+    (*writer)->Scalars(step, {{"train/nats_per_token", 2.25}});
+  }
+  const Status closed = (*writer)->Close(milliseconds(50));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_FALSE(closed.ok());
+  EXPECT_EQ(Lines().size(), (*writer)->last_seq());
+}
+
+}  // namespace
+}  // namespace switchyard::trainer

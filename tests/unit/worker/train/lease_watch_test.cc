@@ -1,0 +1,94 @@
+#include "worker/trainer/lease_watch.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "common/base/clock.h"
+#include "common/base/strings.h"
+#include "common/events/lease_page.h"
+
+namespace switchyard::trainer {
+namespace {
+
+using std::chrono::milliseconds;
+
+class LeaseWatchTest : public testing::Test {
+ protected:
+  LeaseWatchTest() {
+    std::string pattern = StrCat(testing::TempDir(), "/lease-XXXXXX");
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~LeaseWatchTest() override { std::filesystem::remove_all(folder_); }
+  std::string Path() const { return StrCat(folder_, "/lease.page"); }
+  static uint64_t In(uint64_t ms) { return BoottimeNanoseconds() + ms * 1'000'000; }
+
+  std::string folder_;
+};
+using LeaseWatchDeathTest = LeaseWatchTest;
+
+// The intents a trainer acts on; KILL must not be mistaken for a stop that writes a checkpoint.
+TEST_F(LeaseWatchTest, TellsStopFromKill) {
+  auto page = events::LeaseWriter::Create(Path(), 7, In(60'000));
+  ASSERT_TRUE(page.ok());
+  auto watch = LeaseWatch::Start(Path(), 7);
+  ASSERT_TRUE(watch.ok()) << watch.status().ToString();
+  EXPECT_EQ((*watch)->Poll(), train::StopIntent::kNone);
+  ASSERT_TRUE(page->SetStop(events::LeaseIntent::kDrain, In(60'000)).ok());
+  EXPECT_EQ((*watch)->Poll(), train::StopIntent::kStop);
+  ASSERT_TRUE(page->SetStop(events::LeaseIntent::kKill, In(60'000)).ok());
+  EXPECT_EQ((*watch)->Poll(), train::StopIntent::kKill);
+}
+
+// An attempt must not live under another attempt's lease.
+TEST_F(LeaseWatchTest, RefusesThePageOfAnotherEpoch) {
+  ASSERT_TRUE(events::LeaseWriter::Create(Path(), 8, In(60'000)).ok());
+  EXPECT_EQ(LeaseWatch::Start(Path(), 7).status().code(), Code::kFailedPrecondition);
+}
+
+// A worker that was cut off lets its lease run out: the trainer must be gone by itself, even while
+// its training thread is busy.
+TEST_F(LeaseWatchDeathTest, EndsTheProcessPastTheLease) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        auto page = events::LeaseWriter::Create(Path(), 7, In(100));
+        auto watch = LeaseWatch::Start(Path(), 7, milliseconds(20));
+        std::this_thread::sleep_for(std::chrono::seconds(20));
+      },
+      testing::ExitedWithCode(76), "");
+}
+
+// The stop deadline binds too, so that a dead agent cannot prolong a stop.
+TEST_F(LeaseWatchDeathTest, EndsTheProcessPastTheStopDeadline) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        auto page = events::LeaseWriter::Create(Path(), 7, In(60'000));
+        auto watch = LeaseWatch::Start(Path(), 7, milliseconds(20));
+        (void)page->SetStop(events::LeaseIntent::kCancel, In(50));
+        std::this_thread::sleep_for(std::chrono::seconds(20));
+      },
+      testing::ExitedWithCode(76), "");
+}
+
+// SIGTERM from outside is a request to stop like any other.
+TEST_F(LeaseWatchDeathTest, ASignalAsksForAStop) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        InstallSignalHandlers();
+        const auto watch = LeaseWatch::SignalsOnly();
+        const bool was_quiet = watch->Poll() == train::StopIntent::kNone;
+        std::raise(SIGUSR2);
+        std::raise(SIGTERM);
+        _exit(was_quiet && watch->Poll() == train::StopIntent::kStop ? 3 : 4);
+      },
+      testing::ExitedWithCode(3), "");
+}
+
+}  // namespace
+}  // namespace switchyard::trainer
