@@ -295,8 +295,6 @@ Families::Families(std::shared_ptr<prometheus::Registry> shared, const Build& bu
                         .Add({{"role", "admin"}});
   series_dropped = AddCounter(registry, "switchyard_exporter_series_dropped_total",
                               "Series withheld by the caps on live runs.");
-  scrape_seconds =
-      AddGauge(registry, "switchyard_exporter_scrape_seconds", "Time that the last scrape took.");
   AddProject("default");
   AddPool("default");
 }
@@ -344,8 +342,10 @@ prometheus::Counter& Families::Outcome(const std::string& project, std::string_v
   return attempts_finished_->Add({{"project", project}, {"outcome", std::string(outcome)}});
 }
 
-void Families::SetStoredRuns(const std::string& project, const scheduler::StateCounts& counts) {
+void Families::AddStoredSweep(const std::string& project, SweepState state,
+                              const scheduler::StateCounts& counts) {
   AddProject(project);
+  ++stored_sweeps_[project][static_cast<size_t>(state)];
   scheduler::StateCounts& stored = stored_runs_[project];
   for (size_t i = 0; i < counts.size(); ++i) stored[i] += counts[i];
 }
@@ -412,8 +412,7 @@ void Families::Observe(const scheduler::State& before, const scheduler::Decision
         }
       }
       if (IsTerminal(status->state)) {
-        SetStoredRuns(project, status->counts);
-        ++stored_sweeps_[project][static_cast<size_t>(status->state)];
+        AddStoredSweep(project, status->state, status->counts);
       }
     }
   }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -63,8 +62,9 @@ class Families {
   // Counters of a project, at 0 before its first event.
   void AddProject(const std::string& project);
   void AddPool(const std::string& pool);
-  // All runs of terminal sweeps; added to those in memory.
-  void SetStoredRuns(const std::string& project, const scheduler::StateCounts& counts);
+  // A terminal sweep and its runs, which are not in memory.
+  void AddStoredSweep(const std::string& project, scheduler::SweepState state,
+                      const scheduler::StateCounts& counts);
 
   prometheus::Gauge* db_generation;
   std::array<prometheus::Gauge*, 4> degraded;  // disk_full disk_low read_error restore_decision
@@ -92,9 +92,6 @@ class Families {
   prometheus::Counter* trainer_checkpoint_bytes;
   prometheus::Gauge* active_clients;
   prometheus::Counter* series_dropped;
-  prometheus::Gauge* scrape_seconds;
-  // Steady milliseconds of the reducer's newest tick; its lag is computed at the scrape.
-  std::atomic<int64_t> last_tick_ms{0};
 
  private:
   prometheus::Histogram& QueueWait(const std::string& pool);

@@ -1,0 +1,511 @@
+#include "server/app/reducer.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/base/file.h"
+#include "common/base/log.h"
+#include "common/base/strings.h"
+#include "server/scheduler/lease_policy.h"
+
+namespace switchyard::app {
+namespace {
+
+using scheduler::Change;
+using server_metrics::QueueClass;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr int64_t kTickMs = 500;
+constexpr int64_t kLateMs = 1000;
+constexpr int64_t kGaugesMs = 1000;
+constexpr int kIdleWorkMs = 20;
+constexpr int64_t kIdleEveryMs = 1000;
+constexpr int kExitOutcomeUnknown = 70;
+
+double SecondsSince(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+// Rows go to the store as they are; volatile changes do not.
+void AppendRow(const Change& change, std::vector<store::Write>* out) {
+  std::visit(
+      [out](const auto& row) {
+        using Row = std::decay_t<decltype(row)>;
+        if constexpr (!std::is_same_v<Row, scheduler::WorkerContact> &&
+                      !std::is_same_v<Row, scheduler::AttemptObserved> &&
+                      !std::is_same_v<Row, scheduler::WantChanged>) {
+          out->emplace_back(row);
+        }
+      },
+      change);
+}
+
+// Of several statuses of a sweep, or states of a stream, the last one is enough.
+void Coalesce(std::vector<store::Write>* writes) {
+  std::set<SweepId> sweeps;
+  std::set<std::pair<Epoch, uint32_t>> streams;
+  std::vector<bool> is_stale(writes->size());
+  for (size_t i = writes->size(); i-- > 0;) {
+    if (const auto* status = std::get_if<scheduler::SweepStatus>(&(*writes)[i])) {
+      is_stale[i] = !sweeps.insert(status->id).second;
+    } else if (const auto* stream = std::get_if<scheduler::StreamRow>(&(*writes)[i])) {
+      is_stale[i] = !streams.insert({stream->epoch, stream->rank}).second;
+    } else if (const auto* sweep = std::get_if<scheduler::SweepRow>(&(*writes)[i])) {
+      // The status behind a new row stays where it is.
+      sweeps.erase(sweep->id);
+    }
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < writes->size(); ++i) {
+    if (is_stale[i]) continue;
+    if (kept != i) (*writes)[kept] = std::move((*writes)[i]);
+    ++kept;
+  }
+  writes->resize(kept);
+}
+
+}  // namespace
+
+scheduler::Decision Turn::Decide(const scheduler::Event& event) {
+  const auto start = SteadyClock::now();
+  scheduler::Decision decision = scheduler::Decide(reducer_.state_, event, now_);
+  reducer_.families_->Observe(reducer_.state_, decision);
+  reducer_.BeforeApply(decision);
+  scheduler::Apply(decision.changes, now_, &reducer_.state_);
+  for (const Change& change : decision.changes) AppendRow(change, &writes_);
+  reducer_.families_->decide_seconds->Observe(SecondsSince(start));
+  return decision;
+}
+
+Reducer::Reducer(std::unique_ptr<store::Store> store, server_metrics::Families* families,
+                 api::ClientTracker* clients, server_metrics::LiveRuns* live_runs, Options options)
+    : store_(std::move(store)),
+      families_(families),
+      clients_(clients),
+      live_runs_(live_runs),
+      options_(std::move(options)),
+      inbox_(families),
+      metrics_address_(options_.metrics_address) {}
+
+Result<std::unique_ptr<Reducer>> Reducer::Make(std::unique_ptr<store::Store> store,
+                                               server_metrics::Families* families,
+                                               api::ClientTracker* clients,
+                                               server_metrics::LiveRuns* live_runs,
+                                               Options options) {
+  std::unique_ptr<Reducer> out(
+      new Reducer(std::move(store), families, clients, live_runs, std::move(options)));
+  SWITCHYARD_RETURN_IF_ERROR(out->LoadState());
+  std::string page;
+  do {
+    SWITCHYARD_ASSIGN_OR_RETURN(const store::SweepPage sweeps,
+                                out->store_->ListSweeps(/*all=*/true, page, 1000));
+    for (const store::SweepInfo& sweep : sweeps.sweeps) {
+      families->AddProject(sweep.row.project);
+      if (IsTerminal(sweep.status.state)) {
+        families->AddStoredSweep(sweep.row.project, sweep.status.state, sweep.status.counts);
+      }
+    }
+    page = sweeps.next;
+  } while (!page.empty());
+  return out;
+}
+
+Reducer::~Reducer() {
+  if (thread_.joinable()) {
+    Drain();
+    const Status status = Stop();
+    if (!status.ok()) LogError("closing the store: ", status.ToString());
+  }
+}
+
+Status Reducer::LoadState() {
+  SWITCHYARD_ASSIGN_OR_RETURN(store::Snapshot snapshot, store_->Load());
+  summaries_.clear();
+  dirty_summaries_.clear();
+  rebuild_.clear();
+  going_live_.clear();
+  documents_.clear();
+  proposing_.clear();
+  for (scheduler::SummaryRow& row : snapshot.summaries) {
+    Summaries& summaries = summaries_[row.run];
+    const std::string series = row.series;
+    summaries.rows.emplace(series, std::move(row));
+  }
+  for (const scheduler::RunProgress& progress : snapshot.progress) {
+    if (progress.step > 0) summaries_[progress.run].step = progress.step;
+  }
+  started_ms_ = MonotonicNow().ms;
+  const scheduler::Now now = MakeNow();
+  state_ = scheduler::Restore({.cluster_id = snapshot.meta.cluster_id,
+                               .generation = snapshot.meta.generation,
+                               .boot = snapshot.meta.boot,
+                               .last_epoch = snapshot.last_epoch.value,
+                               .sweeps = std::move(snapshot.sweeps),
+                               .sweep_status = std::move(snapshot.sweep_status),
+                               .runs = std::move(snapshot.runs),
+                               .run_status = std::move(snapshot.run_status),
+                               .links = std::move(snapshot.links),
+                               .attempts = std::move(snapshot.attempts),
+                               .attempt_status = std::move(snapshot.attempt_status),
+                               .members = std::move(snapshot.members),
+                               .streams = std::move(snapshot.streams),
+                               .checkpoints = std::move(snapshot.checkpoints),
+                               .workers = std::move(snapshot.workers)},
+                              now);
+  families_->db_generation->Set(state_.generation);
+  for (const auto& [id, sweep] : state_.sweeps) {
+    families_->AddProject(sweep.row.project);
+    live_runs_->SetSweep(id, sweep.row.project, sweep.status.counts);
+  }
+  for (const auto& [id, worker] : state_.workers) families_->AddPool(worker.row.pool);
+  for (const auto& [epoch, attempt] : state_.attempts) {
+    if (!IsTerminal(attempt.status.state)) GoLive(attempt.row);
+  }
+  needs_schedule_ = true;
+  workers_changed_ = true;
+  return OkStatus();
+}
+
+void Reducer::Start(QueryPool* queries) {
+  queries_ = queries;
+  last_pass_ms_ = MonotonicNow().ms;
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void Reducer::Drain() {
+  is_draining_ = true;
+  inbox_.Close();
+  // Wakes the loop, which ends what is parked.
+  inbox_.PushOwn({.queue = QueueClass::kMutation, .decide = [](Turn&) {}, .refuse = {}});
+}
+
+Status Reducer::Stop() {
+  is_stopping_ = true;
+  inbox_.PushOwn({.queue = QueueClass::kMutation, .decide = [](Turn&) {}, .refuse = {}});
+  if (thread_.joinable()) thread_.join();
+  return store_->Close();
+}
+
+bool Reducer::is_healthy() const { return MonotonicNow().ms - last_pass_ms_.load() < 20000; }
+
+scheduler::Now Reducer::MakeNow() const {
+  return {.now = {MonotonicNow().ms - late_ms_}, .unix_ms = UnixMilliseconds()};
+}
+
+void Reducer::Loop() {
+  last_loop_ms_ = MonotonicNow().ms;
+  last_tick_ms_ = last_loop_ms_;
+  while (true) {
+    std::vector<Input> group = inbox_.Pop(
+        Milliseconds(std::clamp<int64_t>(last_tick_ms_ + kTickMs - MonotonicNow().ms, 0, kTickMs)));
+    // Own lateness expires nobody: the core's clock stands still meanwhile.
+    const int64_t now_ms = MonotonicNow().ms;
+    const int64_t lag = now_ms - last_loop_ms_ - kTickMs;
+    if (lag > kLateMs) late_ms_ += lag;
+    last_loop_ms_ = now_ms;
+    last_pass_ms_ = now_ms;
+    const bool was_quiet = group.empty();
+    if (!was_quiet) RunGroup(std::move(group));
+    if (is_draining_) EndParked(/*all=*/true);
+    if (is_stopping_ && inbox_.IsEmpty()) break;
+    const bool is_due = MonotonicNow().ms - last_tick_ms_ >= kTickMs;
+    if (is_due && !inbox_.HasHeartbeats()) {
+      last_tick_ms_ = MonotonicNow().ms;
+      RunTick();
+    }
+    // Between inputs, and at least now and then where they never cease.
+    const bool is_idle =
+        inbox_.IsEmpty() && (was_quiet || MonotonicNow().ms - last_idle_ms_ >= kIdleEveryMs);
+    if (is_idle && was_committed_) {
+      last_idle_ms_ = MonotonicNow().ms;
+      const Result<bool> more = store_->DoIdleWork(kIdleWorkMs);
+      if (!more.ok()) LogWarning("idle work of the store: ", more.status().ToString());
+      was_committed_ = more.ok() && *more;
+      if (store_->IsCheckpointed()) {
+        for (const auto& [epoch, attempt] : state_.attempts) {
+          durable_[epoch] = attempt.streams.empty() ? 0 : attempt.streams[0].acked;
+        }
+      }
+    }
+    if (MonotonicNow().ms - last_gauges_ms_ >= kGaugesMs) UpdateGauges();
+  }
+  EndParked(/*all=*/true);
+}
+
+void Reducer::RunGroup(std::vector<Input> group) {
+  Turn turn(this, MakeNow());
+  for (Input& input : group) input.decide(turn);
+  const size_t inputs = group.size();
+  if (needs_schedule_) RunSchedule(turn);
+  if (CommitTurn(turn, inputs)) {
+    for (const std::function<void()>& release : turn.releases_) release();
+    WakeParked();
+    RequestProposals();
+    return;
+  }
+  if (degraded_ < 0 && inputs > 1) {
+    // One of them contradicts the rows: alone, it fails alone.
+    for (Input& input : group) {
+      std::vector<Input> one;
+      one.push_back(std::move(input));
+      RunGroup(std::move(one));
+    }
+    return;
+  }
+  const Status refused = degraded_ >= 0
+                             ? Unavailable("the coordinator cannot write now; try again later")
+                             : Internal("the database refused this change");
+  for (Input& input : group) {
+    if (input.refuse) input.refuse(refused);
+  }
+}
+
+bool Reducer::CommitTurn(Turn& turn, size_t inputs) {
+  FinishWrites(turn);
+  if (!turn.writes_.empty()) {
+    Coalesce(&turn.writes_);
+    const auto start = SteadyClock::now();
+    const Status status = store_->Commit(turn.writes_);
+    families_->commit_seconds->Observe(SecondsSince(start));
+    families_->group_size->Observe(static_cast<double>(inputs));
+    if (status.code() == Code::kDataLoss) {
+      LogError("the outcome of a commit is unknown: ", status.message());
+      _exit(kExitOutcomeUnknown);
+    }
+    if (!status.ok()) {
+      LogError("a commit failed and was rolled back: ", status.ToString());
+      degraded_ = status.code() == Code::kResourceExhausted ? 0
+                  : status.code() == Code::kUnavailable     ? 2
+                                                            : -1;
+      const Status loaded = LoadState();
+      if (!loaded.ok()) {
+        LogError("loading the state again: ", loaded.ToString());
+        _exit(kExitOutcomeUnknown);
+      }
+      return false;
+    }
+    was_committed_ = true;
+    degraded_ = -1;
+  }
+  for (const scheduler::AttemptRow& attempt : std::exchange(going_live_, {})) GoLive(attempt);
+  for (const RunId run : std::exchange(rebuild_, {})) RebuildSummaries(run);
+  return true;
+}
+
+// What follows from a decision outside the core's state.
+void Reducer::BeforeApply(const scheduler::Decision& decision) {
+  for (const Change& change : decision.changes) {
+    if (const auto* sweep = std::get_if<scheduler::SweepRow>(&change)) {
+      objectives_[sweep->id] = api::ReadObjective(sweep->objective);
+      live_runs_->SetSweep(sweep->id, sweep->project, {});
+    } else if (const auto* status = std::get_if<scheduler::SweepStatus>(&change)) {
+      needs_schedule_ = true;
+      if (IsTerminal(status->state)) {
+        live_runs_->EndSweep(status->id);
+        expansions_.erase(status->id);
+      } else if (const scheduler::Sweep* known = state_.FindSweep(status->id)) {
+        live_runs_->SetSweep(status->id, known->row.project, status->counts);
+      }
+    } else if (const auto* run = std::get_if<scheduler::RunStatus>(&change)) {
+      needs_schedule_ = true;
+      if (IsTerminal(run->state)) live_runs_->End(run->id);
+      if (run->state != scheduler::RunState::kActive) documents_.erase(run->id);
+    } else if (const auto* attempt = std::get_if<scheduler::AttemptRow>(&change)) {
+      going_live_.push_back(*attempt);
+    } else if (std::holds_alternative<scheduler::MemberRow>(change)) {
+      needs_schedule_ = true;
+    } else if (std::holds_alternative<scheduler::WorkerRow>(change)) {
+      needs_schedule_ = true;
+      workers_changed_ = true;
+    } else if (const auto* contact = std::get_if<scheduler::WorkerContact>(&change)) {
+      const scheduler::Worker* worker = state_.FindWorker(contact->worker);
+      if (worker == nullptr || worker->contact != contact->contact) {
+        needs_schedule_ = true;
+        workers_changed_ = true;
+      }
+    } else if (const auto* want = std::get_if<scheduler::WantChanged>(&change)) {
+      woken_.insert(want->worker);
+    } else if (const auto* observed = std::get_if<scheduler::AttemptObserved>(&change)) {
+      const scheduler::Attempt* known = state_.FindAttempt(observed->epoch);
+      if (known != nullptr) documents_.erase(known->row.run);
+    } else if (const auto* stream = std::get_if<scheduler::StreamRow>(&change)) {
+      if (stream->sealed) durable_.erase(stream->epoch);
+    }
+  }
+}
+
+void Reducer::RunSchedule(Turn& turn) {
+  needs_schedule_ = false;
+  if (state_.queued == 0) return;
+  const auto start = SteadyClock::now();
+  const scheduler::Decision decision = turn.Decide(scheduler::Schedule{});
+  families_->scheduler_pass_seconds->Observe(SecondsSince(start));
+  const auto* answer = std::get_if<scheduler::ScheduleAnswer>(&decision.answer);
+  // A full pass has left something for the next one; a shorter one has placed what fits.
+  needs_schedule_ = answer != nullptr && answer->placed >= scheduler::kPlacementsMax;
+}
+
+void Reducer::RunTick() {
+  const int64_t now_ms = MonotonicNow().ms;
+  std::vector<Input> group;
+  if (now_ms - started_ms_ >= options_.restart_grace.count() && degraded_ < 0) {
+    group.push_back(
+        {.queue = QueueClass::kMutation,
+         .decide = [](Turn& turn) { turn.Decide(scheduler::Tick{.random = NewUuidV4().low}); },
+         .refuse = [](const Status&) {}});
+  } else if (needs_schedule_ || degraded_ >= 0) {
+    // While degraded, the next commit is the probe.
+    group.push_back(
+        {.queue = QueueClass::kMutation, .decide = [](Turn&) {}, .refuse = [](const Status&) {}});
+  }
+  if (!group.empty()) RunGroup(std::move(group));
+  families_->CountSlotSeconds(state_, static_cast<double>(kTickMs) / 1000);
+  EndParked(/*all=*/false);
+  RequestProposals();
+}
+
+// ---------------------------------------------------------------- proposals
+
+void Reducer::RequestProposals() {
+  if (state_.queued >= scheduler::kQueuedMax || is_draining_) return;
+  for (const auto& [id, sweep] : state_.sweeps) {
+    if (sweep.status.state != scheduler::SweepState::kActive ||
+        sweep.status.proposed >= sweep.row.runs || proposing_.contains(id)) {
+      continue;
+    }
+    proposing_.insert(id);
+    const auto known = expansions_.find(id);
+    std::shared_ptr<const api::Expansion> expansion =
+        known != expansions_.end() ? known->second : nullptr;
+    const uint64_t first = sweep.status.proposed + 1;
+    const uint64_t count = std::min<uint64_t>(
+        scheduler::kProposalsMax, std::max<uint64_t>(1, scheduler::kQueuedMax - state_.queued));
+    queries_->PostOwn([this, id = id, expansion, first, count](Result<store::ReadStore*> store) {
+      Result<std::shared_ptr<const api::Expansion>> made = expansion;
+      if (expansion == nullptr) {
+        if (!store.ok()) return;  // stopping
+        Result<store::SweepInfo> info =
+            (*store)->FindSweep(id.value.ToString(), /*with_spec=*/true);
+        made = info.ok() ? api::Expansion::Parse(info->row.spec) : info.status();
+      }
+      Result<std::vector<scheduler::PlannedRun>> runs =
+          made.ok() ? (*made)->Expand(first, count, UnixMilliseconds()) : made.status();
+      inbox_.PushOwn({.queue = QueueClass::kMutation,
+                      .is_barrier = true,
+                      .decide =
+                          [this, id, made, runs](Turn& turn) {
+                            proposing_.erase(id);
+                            if (!runs.ok()) {
+                              LogError("sweep ", id.value.ToString(), ": ",
+                                       runs.status().ToString());
+                              turn.Decide(scheduler::CancelSweep{
+                                  .sweep = id, .reason = runs.status().message(), .random = 0});
+                              return;
+                            }
+                            expansions_[id] = *made;
+                            const scheduler::Sweep* sweep = state_.FindSweep(id);
+                            if (sweep == nullptr) return;
+                            scheduler::Propose event{.sweep = id, .runs = *runs};
+                            const Status status =
+                                FindStored(sweep->row.project, sweep->row.rerun > 0, &event.runs);
+                            if (!status.ok()) {
+                              LogError("looking up valid runs: ", status.ToString());
+                              return;
+                            }
+                            turn.Decide(event);
+                          },
+                      .refuse = [](const Status&) {}});
+    });
+  }
+}
+
+Status Reducer::FindStored(const std::string& project, bool is_rerun,
+                           std::vector<scheduler::PlannedRun>* runs) {
+  std::vector<std::string> keys;
+  keys.reserve(runs->size());
+  for (const scheduler::PlannedRun& run : *runs) keys.push_back(run.run.run_key);
+  SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<std::optional<store::ValidRun>> valid,
+                              store_->FindValidRuns(project, keys));
+  for (size_t i = 0; i < runs->size(); ++i) {
+    if (!valid[i].has_value()) continue;
+    if (is_rerun) {
+      (*runs)[i].run.rerun = valid[i]->rerun + 1;
+    } else {
+      (*runs)[i].stored = std::pair(valid[i]->id, valid[i]->state);
+    }
+  }
+  return OkStatus();
+}
+
+// ---------------------------------------------------------------- gauges
+
+void Reducer::UpdateGauges() {
+  last_gauges_ms_ = MonotonicNow().ms;
+  families_->CountState(state_);
+  const store::StoreStats stats = store_->Stats();
+  families_->database_bytes->Set(static_cast<double>(stats.database_bytes));
+  families_->wal_bytes->Set(static_cast<double>(stats.wal_bytes));
+  if (stats.checkpoints > checkpoints_seen_) {
+    checkpoints_seen_ = stats.checkpoints;
+    families_->checkpoint_seconds->Observe(stats.last_checkpoint_seconds);
+  }
+  if (const Result<DiskSpace> disk = GetDiskSpace(options_.data_dir); disk.ok()) {
+    families_->disk_free->Set(static_cast<double>(disk->free_bytes));
+    families_->disk_size->Set(static_cast<double>(disk->size_bytes));
+  }
+  const int reason = degraded_;
+  for (size_t i = 0; i < families_->degraded.size(); ++i) {
+    families_->degraded[i]->Set(reason == static_cast<int>(i) ? 1 : 0);
+  }
+  families_->active_clients->Set(static_cast<double>(clients_->Count()));
+  std::erase_if(summaries_, [&](const auto& entry) {
+    return state_.FindRun(entry.first) == nullptr && !dirty_summaries_.contains(entry.first);
+  });
+  std::erase_if(objectives_,
+                [&](const auto& entry) { return state_.FindSweep(entry.first) == nullptr; });
+  if (workers_changed_) {
+    workers_changed_ = false;
+    inbox_.SetHeartbeatBound(std::max<size_t>(4096, 2 * state_.workers.size()));
+    RefreshServiceDiscovery();
+  }
+  live_runs_->Publish();
+}
+
+void Reducer::RefreshServiceDiscovery() {
+  std::string json = "[";
+  for (const auto& [id, worker] : state_.workers) {
+    const std::string& address = worker.row.metrics_address;
+    const bool is_plain = !address.empty() && std::ranges::all_of(address, [](char c) {
+      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+             c == '.' || c == ':' || c == '-' || c == '[' || c == ']' || c == '_';
+    });
+    if (!is_plain || (worker.contact != scheduler::Contact::kOnline &&
+                      worker.contact != scheduler::Contact::kSuspect)) {
+      continue;
+    }
+    if (json.size() > 1) json += ",";
+    json += StrCat("{\"targets\":[\"", address, "\"],\"labels\":{}}");
+  }
+  json += "]\n";
+  const std::lock_guard lock(shared_mu_);
+  service_discovery_ = std::move(json);
+}
+
+std::string Reducer::ServiceDiscovery() {
+  const std::lock_guard lock(shared_mu_);
+  return service_discovery_;
+}
+
+void Reducer::SetMetricsAddress(std::string address) {
+  const std::lock_guard lock(shared_mu_);
+  metrics_address_ = std::move(address);
+}
+
+}  // namespace switchyard::app

@@ -1,0 +1,194 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "server/api/call.h"
+#include "server/api/core.h"
+#include "server/api/expansion.h"
+#include "server/app/inbox.h"
+#include "server/app/query_pool.h"
+#include "server/metrics/families.h"
+#include "server/metrics/live_runs.h"
+#include "server/scheduler/apply.h"
+#include "server/scheduler/decide.h"
+#include "server/store/store.h"
+
+namespace switchyard::app {
+
+class Reducer;
+
+// One group on its way to a commit: decisions are applied to memory at once and written together;
+// replies leave after the commit. When the commit surely fails, memory is loaded again.
+class Turn {
+ public:
+  Turn(Reducer* reducer, const scheduler::Now& now) : reducer_(*reducer), now_(now) {}
+
+  const scheduler::Now& now() const { return now_; }
+  Reducer& reducer() { return reducer_; }
+  // Decide, then Apply; the rows join the group. Refused decisions change volatile state only.
+  scheduler::Decision Decide(const scheduler::Event& event);
+  void Write(store::Write row) { writes_.push_back(std::move(row)); }
+  // Called after the commit.
+  void Release(std::function<void()> reply) { releases_.push_back(std::move(reply)); }
+
+ private:
+  friend class Reducer;
+  Reducer& reducer_;
+  const scheduler::Now now_;
+  std::vector<store::Write> writes_;
+  std::vector<std::function<void()>> releases_;
+};
+
+// The one thread that owns the state and the writing connection: takes what is queued, decides,
+// commits once, replies. Also the coordinator's clock, parked heartbeats, proposals and metrics.
+class Reducer final : public api::Core {
+ public:
+  struct Options {
+    std::string data_dir;
+    std::string metrics_address;
+    // Nothing expires so soon after a start.
+    Milliseconds restart_grace{30000};
+  };
+  // `store` is loaded here. kDataLoss and others: the database cannot be used.
+  static Result<std::unique_ptr<Reducer>> Make(std::unique_ptr<store::Store> store,
+                                               server_metrics::Families* families,
+                                               api::ClientTracker* clients,
+                                               server_metrics::LiveRuns* live_runs,
+                                               Options options);
+  ~Reducer() override;
+
+  // `queries` outlives the reducer's thread.
+  void Start(QueryPool* queries);
+  // Ends parked heartbeats and refuses new calls; what is in the inbox is still decided.
+  void Drain();
+  // After Drain and after the last call has finished: ends the thread and closes the store.
+  Status Stop();
+  void SetMetricsAddress(std::string address);
+  // Addresses of the workers' metrics, for Prometheus' HTTP service discovery. Thread-safe.
+  std::string ServiceDiscovery();
+  // Steady milliseconds of the newest pass of the loop. Thread-safe.
+  int64_t last_pass_ms() const { return last_pass_ms_.load(); }
+  bool is_healthy() const;
+
+  void Register(scheduler::Register event, api::Callback<api::RegisterReply> done) override;
+  void Heartbeat(scheduler::Heartbeat event, api::Callback<api::Desired> done) override;
+  void Append(api::AppendInput input, api::Callback<api::AppendReply> done) override;
+  void AppendLog(scheduler::AppendLog event, std::string data,
+                 api::Callback<uint64_t> committed) override;
+  void Submit(api::SubmitInput input, api::Callback<api::SubmitReply> done) override;
+  void Cancel(api::CancelInput input, api::Callback<uint64_t> runs_affected) override;
+  void Explain(RunId run, api::Callback<std::vector<std::string>> done) override;
+  void ListWorkers(api::Callback<std::vector<api::WorkerInfo>> done) override;
+  void GetInfo(api::Callback<api::CoordinatorInfo> done) override;
+
+ private:
+  friend class Turn;
+
+  struct Echo {
+    uint64_t incarnation = 0;
+    uint64_t hb_seq = 0;
+    uint64_t sent_boottime_ns = 0;
+  };
+  struct Parked {
+    Echo echo;
+    api::Callback<api::Desired> done;
+    Timestamp until;  // steady
+  };
+  struct Summaries {
+    std::map<std::string, scheduler::SummaryRow, std::less<>> rows;
+    std::set<std::string> dirty;
+    uint64_t step = 0;
+    bool is_reset = false;
+    bool is_step_dirty = false;
+  };
+
+  Reducer(std::unique_ptr<store::Store> store, server_metrics::Families* families,
+          api::ClientTracker* clients, server_metrics::LiveRuns* live_runs, Options options);
+
+  Status LoadState();
+  void Loop();
+  scheduler::Now MakeNow() const;
+  void RunGroup(std::vector<Input> group);
+  // False: surely failed, memory was loaded again.
+  bool CommitTurn(Turn& turn, size_t inputs);
+  void FinishWrites(Turn& turn);
+  void BeforeApply(const scheduler::Decision& decision);
+  void RunTick();
+  void RunSchedule(Turn& turn);
+  void WakeParked();
+  void EndParked(bool all);
+  void RequestProposals();
+  // Fills in which planned runs exist already, or their rerun numbers.
+  Status FindStored(const std::string& project, bool is_rerun,
+                    std::vector<scheduler::PlannedRun>* runs);
+  Result<api::SubmitReply> DecideSubmit(Turn& turn, const api::SubmitInput& input);
+  Result<uint64_t> DecideCancel(Turn& turn, const api::CancelInput& input);
+  void UpdateGauges();
+  void RefreshServiceDiscovery();
+
+  bool HasNews(const scheduler::Worker& worker) const;
+  api::Desired BuildDesired(WorkerId worker, const Echo& echo,
+                            std::vector<scheduler::AttemptRef> gc);
+  void ReleaseHeartbeat(WorkerId worker, const Echo& echo, const scheduler::HeartbeatAnswer& answer,
+                        const api::Callback<api::Desired>& done);
+  const store::RunDocument* FindDocument(RunId run);
+  void GoLive(const scheduler::AttemptRow& attempt);
+  void FoldBatch(Turn& turn, const api::AppendInput& input, const api::PreparedBatch& batch);
+  bool IsHead(const scheduler::Run& run, Epoch epoch) const;
+  void RebuildSummaries(RunId run);
+  uint64_t CreditBytes();
+
+  std::unique_ptr<store::Store> store_;
+  server_metrics::Families* const families_;
+  api::ClientTracker* const clients_;
+  server_metrics::LiveRuns* const live_runs_;
+  const Options options_;
+  Inbox inbox_;
+  QueryPool* queries_ = nullptr;
+
+  // Everything below belongs to the thread.
+  scheduler::State state_;
+  std::unordered_map<RunId, Summaries> summaries_;
+  std::unordered_set<RunId> dirty_summaries_;
+  std::set<RunId> rebuild_;
+  std::vector<scheduler::AttemptRow> going_live_;  // once their rows are committed
+  std::set<WorkerId> woken_;
+  std::map<Epoch, uint64_t> durable_;
+  std::map<RunId, store::RunDocument> documents_;
+  std::map<WorkerId, Parked> parked_;
+  std::map<SweepId, std::shared_ptr<const api::Expansion>> expansions_;
+  std::set<SweepId> proposing_;
+  std::map<SweepId, api::ObjectiveFacts> objectives_;
+  bool needs_schedule_ = true;
+  bool workers_changed_ = true;
+  int64_t started_ms_ = 0;
+  int64_t late_ms_ = 0;  // that the core's clock stood still
+  int64_t last_loop_ms_ = 0;
+  int64_t last_tick_ms_ = 0;
+  int64_t last_gauges_ms_ = 0;
+  int64_t last_idle_ms_ = 0;
+  uint64_t checkpoints_seen_ = 0;
+  bool was_committed_ = false;  // since the last idle work
+
+  std::atomic<int64_t> last_pass_ms_{0};
+  std::atomic<bool> is_draining_{false};
+  std::atomic<bool> is_stopping_{false};
+  std::atomic<int> degraded_{-1};  // index of the reason; -1: none
+  std::mutex shared_mu_;
+  std::string metrics_address_;           // guarded by shared_mu_
+  std::string service_discovery_ = "[]";  // guarded by shared_mu_
+  std::thread thread_;
+};
+
+}  // namespace switchyard::app

@@ -1,0 +1,280 @@
+// Recording: batches of event lines, summaries, live gauges.
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/strings.h"
+#include "server/api/batch.h"
+#include "server/app/reducer.h"
+
+namespace switchyard::app {
+
+using server_metrics::QueueClass;
+
+// The head of the canonical curve is the newest attempt that has reported its start.
+bool Reducer::IsHead(const scheduler::Run& run, Epoch epoch) const {
+  for (const Epoch other : run.attempts) {
+    const scheduler::Attempt* attempt = state_.FindAttempt(other);
+    if (other > epoch && attempt->status.start_reported) return false;
+  }
+  return true;
+}
+
+void Reducer::GoLive(const scheduler::AttemptRow& attempt) {
+  const scheduler::Run* run = state_.FindRun(attempt.run);
+  if (run == nullptr || IsTerminal(run->status.state)) return;
+  server_metrics::LiveRunInfo info{.run = attempt.run,
+                                   .sweep = run->row.sweep,
+                                   .project = run->row.project,
+                                   .router = run->row.router,
+                                   .moe_layers = {},
+                                   .objective_series = {},
+                                   .objective_is_last = false};
+  if (!live_runs_->Contains(attempt.run)) {
+    if (const store::RunDocument* document = FindDocument(attempt.run)) {
+      info.moe_layers = api::ReadMoeLayers(document->spec);
+    }
+    auto objective = objectives_.find(run->row.sweep);
+    if (objective == objectives_.end()) {
+      if (const scheduler::Sweep* sweep = state_.FindSweep(run->row.sweep)) {
+        objective =
+            objectives_.emplace(sweep->row.id, api::ReadObjective(sweep->row.objective)).first;
+      }
+    }
+    if (objective != objectives_.end()) {
+      info.objective_series = objective->second.series;
+      info.objective_is_last = objective->second.is_last;
+    }
+  }
+  live_runs_->Start(info, attempt.ordinal);
+}
+
+const store::RunDocument* Reducer::FindDocument(RunId run) {
+  const auto known = documents_.find(run);
+  if (known != documents_.end()) return &known->second;
+  Result<store::RunDocument> document = store_->GetRunDocument(run);
+  if (!document.ok()) {
+    LogError("document of run ", run.value.ToString(), ": ", document.status().ToString());
+    return nullptr;
+  }
+  return &documents_.emplace(run, *std::move(document)).first->second;
+}
+
+void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input,
+                        const api::PreparedBatch& batch) {
+  const RunId id = input.event.run;
+  const scheduler::Run* run = state_.FindRun(id);
+  if (run == nullptr) return;
+  if (!IsHead(*run, input.event.epoch)) {
+    // Late points of an older attempt count only below the step its successor resumed from.
+    rebuild_.insert(id);
+    return;
+  }
+  Summaries& summaries = summaries_[id];
+  dirty_summaries_.insert(id);
+  for (const scheduler::LineFact& fact : batch.facts) {
+    if (fact.kind == scheduler::LineFact::Kind::kHello && input.event.ordinal > 1) {
+      summaries.rows.clear();
+      summaries.dirty.clear();
+      summaries.is_reset = true;
+      summaries.step = 0;
+    } else if (fact.kind == scheduler::LineFact::Kind::kResume) {
+      Result<std::vector<scheduler::SummaryRow>> rebuilt =
+          store_->RebuildSummaries(id, fact.from, fact.step);
+      if (!rebuilt.ok()) {
+        LogError("summaries of run ", id.value.ToString(), ": ", rebuilt.status().ToString());
+        continue;
+      }
+      summaries.rows.clear();
+      summaries.dirty.clear();
+      summaries.is_reset = true;
+      summaries.step = fact.step;
+      for (scheduler::SummaryRow& row : *rebuilt) {
+        const std::string series = row.series;
+        summaries.dirty.insert(series);
+        summaries.rows.emplace(series, std::move(row));
+      }
+    }
+  }
+  const int64_t unix_ms = turn.now().unix_ms;
+  for (const api::SeriesDelta& delta : batch.deltas) {
+    auto row = summaries.rows.find(delta.series);
+    if (row == summaries.rows.end()) {
+      scheduler::SummaryRow fresh;
+      fresh.run = id;
+      fresh.series = delta.series;
+      row = summaries.rows.emplace(delta.series, std::move(fresh)).first;
+    }
+    api::Fold(delta, &row->second);
+    summaries.dirty.insert(delta.series);
+    if (delta.last_step > summaries.step) {
+      summaries.step = delta.last_step;
+      summaries.is_step_dirty = true;
+    }
+    if (delta.is_vector) {
+      live_runs_->SetVector(id, delta.series, delta.shape, delta.last_vector);
+    } else {
+      live_runs_->SetScalar(id, delta.series, delta.last_step, delta.last, unix_ms);
+    }
+    families_->points_nonfinite->Increment(static_cast<double>(delta.non_finite));
+  }
+  const auto objective = objectives_.find(run->row.sweep);
+  if (objective == objectives_.end()) return;
+  const auto row = summaries.rows.find(objective->second.series);
+  if (row == summaries.rows.end()) return;
+  if (objective->second.is_last) {
+    live_runs_->SetObjective(id, row->second.last);
+  } else if (row->second.has_best) {
+    live_runs_->SetObjective(id, row->second.best);
+  }
+}
+
+// The summaries that changed, once for the whole group.
+void Reducer::FinishWrites(Turn& turn) {
+  for (const RunId id : dirty_summaries_) {
+    const auto found = summaries_.find(id);
+    if (found == summaries_.end()) continue;
+    Summaries& summaries = found->second;
+    if (summaries.is_reset) turn.Write(scheduler::SummaryReset{id});
+    for (const std::string& series : summaries.dirty) {
+      const auto row = summaries.rows.find(series);
+      if (row != summaries.rows.end()) turn.Write(row->second);
+    }
+    if (summaries.is_reset || summaries.is_step_dirty) {
+      turn.Write(scheduler::RunProgress{.run = id, .step = summaries.step});
+    }
+    summaries.dirty.clear();
+    summaries.is_reset = false;
+    summaries.is_step_dirty = false;
+  }
+  dirty_summaries_.clear();
+}
+
+// From the committed points, after a batch of an attempt that is not the head.
+void Reducer::RebuildSummaries(RunId id) {
+  const scheduler::Run* run = state_.FindRun(id);
+  if (run == nullptr) return;
+  inbox_.PushOwn({.queue = QueueClass::kAppend,
+                  .is_barrier = true,
+                  .decide =
+                      [this, id](Turn&) {
+                        const scheduler::Run* run = state_.FindRun(id);
+                        if (run == nullptr) return;
+                        Epoch head;
+                        for (const Epoch epoch : run->attempts) {
+                          if (state_.FindAttempt(epoch)->status.start_reported)
+                            head = std::max(head, epoch);
+                        }
+                        Result<std::vector<scheduler::SummaryRow>> rebuilt =
+                            store_->RebuildSummaries(id, head, ~uint64_t{0} >> 1);
+                        if (!rebuilt.ok()) {
+                          LogError("summaries of run ", id.value.ToString(), ": ",
+                                   rebuilt.status().ToString());
+                          return;
+                        }
+                        Summaries& summaries = summaries_[id];
+                        summaries.rows.clear();
+                        summaries.is_reset = true;
+                        for (scheduler::SummaryRow& row : *rebuilt) {
+                          const std::string series = row.series;
+                          summaries.step = std::max(summaries.step, row.last_step);
+                          summaries.dirty.insert(series);
+                          summaries.rows.emplace(series, std::move(row));
+                        }
+                        dirty_summaries_.insert(id);
+                      },
+                  .refuse = [](const Status&) {}});
+}
+
+uint64_t Reducer::CreditBytes() { return inbox_.FreeAppendBytes(); }
+
+void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> done) {
+  const size_t bytes = input.bytes;
+  // A resume line rebuilds summaries from what is committed.
+  const bool is_barrier =
+      std::ranges::any_of(input.batch->facts, [](const scheduler::LineFact& fact) {
+        return fact.kind == scheduler::LineFact::Kind::kResume;
+      });
+  auto shared = std::make_shared<api::AppendInput>(std::move(input));
+  inbox_.Push(
+      {.queue = QueueClass::kAppend,
+       .bytes = bytes,
+       .is_barrier = is_barrier,
+       .decide =
+           [this, shared, done](Turn& turn) {
+             const api::AppendInput& input = *shared;
+             const scheduler::Decision decision = turn.Decide(input.event);
+             if (!decision.status.ok()) {
+               turn.Release([done, status = decision.status] { done(status); });
+               return;
+             }
+             const auto& answer = std::get<scheduler::AppendAnswer>(decision.answer);
+             if (answer.accepted_from != 0) {
+               std::shared_ptr<const api::PreparedBatch> batch = input.batch;
+               if (answer.accepted_from > input.event.first_seq) {
+                 Result<std::shared_ptr<const api::PreparedBatch>> rest = api::PrepareBatch(
+                     batch->decoded, input.event.epoch, input.event.rank, answer.accepted_from - 1);
+                 // It was valid as a whole.
+                 SWITCHYARD_CHECK(rest.ok()) << rest.status().ToString();
+                 families_->points_duplicate->Increment(
+                     static_cast<double>(batch->points - (*rest)->points));
+                 batch = *std::move(rest);
+               }
+               for (const scheduler::ChunkRow& row : batch->chunks) turn.Write(row);
+               for (const scheduler::StreamEventRow& row : batch->lines) turn.Write(row);
+               FoldBatch(turn, input, *batch);
+               families_->points_committed->Increment(static_cast<double>(batch->points));
+               for (size_t i = 0; i < families_->points_dropped.size(); ++i) {
+                 families_->points_dropped[i]->Increment(static_cast<double>(batch->lost[i]));
+               }
+               for (const double seconds : batch->checkpoint_seconds) {
+                 families_->trainer_checkpoint_seconds->Observe(seconds);
+               }
+               families_->ingest_lag->Observe(static_cast<double>(input.oldest_age_ms) / 1000);
+             } else if (answer.expect == 0) {
+               families_->points_duplicate->Increment(static_cast<double>(input.batch->points));
+             }
+             turn.Release([this, done, answer, epoch = input.event.epoch] {
+               const auto durable = durable_.find(epoch);
+               done(api::AppendReply{.committed = answer.committed,
+                                     .durable = durable == durable_.end() ? 0 : durable->second,
+                                     .expect = answer.expect,
+                                     .credit_bytes = CreditBytes(),
+                                     .retry_after_ms = 0});
+             });
+           },
+       .refuse = [done](const Status& status) { done(status); }});
+}
+
+void Reducer::AppendLog(scheduler::AppendLog event, std::string data,
+                        api::Callback<uint64_t> committed) {
+  const size_t bytes = data.size();
+  auto text = std::make_shared<const std::string>(std::move(data));
+  inbox_.Push({.queue = QueueClass::kAppend,
+               .bytes = bytes,
+               .decide =
+                   [event, text, committed](Turn& turn) {
+                     const scheduler::Decision decision = turn.Decide(event);
+                     if (!decision.status.ok()) {
+                       turn.Release([committed, status = decision.status] { committed(status); });
+                       return;
+                     }
+                     const auto& answer = std::get<scheduler::AppendLogAnswer>(decision.answer);
+                     if (answer.accepted_to > answer.accepted_from) {
+                       turn.Write(scheduler::LogRow{
+                           .epoch = event.epoch,
+                           .rank = event.rank,
+                           .stream = event.stream,
+                           .offset = answer.accepted_from,
+                           .data = text->substr(answer.accepted_from - event.offset)});
+                     }
+                     turn.Release([committed, end = answer.committed] { committed(end); });
+                   },
+               .refuse = [committed](const Status& status) { committed(status); }});
+}
+
+}  // namespace switchyard::app
