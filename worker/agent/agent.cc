@@ -212,6 +212,7 @@ struct Agent::Impl {
   int heartbeats_in_flight = 0;
   uint64_t heartbeat_sent_ns = 0;
   uint64_t heartbeat_due_ns = 0;
+  bool heartbeat_wanted = false;  // the observed set has changed since the last one
   uint64_t register_at_ns = 0;
   uint32_t register_failures = 0;
   bool was_down = false;
@@ -629,7 +630,7 @@ void Agent::Impl::Execute() {
       seen_generation = rev.generation;
       seen_boot = rev.boot;
     }
-    if (actions.heartbeat) heartbeat_due_ns = 0;
+    heartbeat_wanted |= actions.heartbeat;
     if (record_log->wants_compaction()) {
       std::vector<Record> records;
       for (const auto& [key, record] : state->records()) records.push_back(record);
@@ -639,10 +640,7 @@ void Agent::Impl::Execute() {
       }
     }
   }
-  if (pending.heartbeat) {
-    heartbeat_due_ns = 0;
-    pending.heartbeat = false;
-  }
+  heartbeat_wanted |= std::exchange(pending.heartbeat, false);
 }
 
 // Empty, or why the attempt cannot be launched.
@@ -734,7 +732,7 @@ void Agent::Impl::Connect(uint64_t now) {
     nonce = reply->nonce;
     if (reply->heartbeat_ms > 0) heartbeat_ms = reply->heartbeat_ms;
     heartbeats_in_flight = 0;
-    heartbeat_due_ns = 0;
+    heartbeat_wanted = true;
     LogInfo("registered as ", worker_id, " with the coordinator at ", options.server);
     for (auto& [key, attempt] : attempts) {
       for (Sender* sender : {&attempt->events_sender, &attempt->out_sender, &attempt->err_sender}) {
@@ -764,8 +762,7 @@ void Agent::Impl::Disconnect(const Status& why, uint64_t now) {
 
 void Agent::Impl::MaybeHeartbeat(uint64_t now) {
   const uint64_t period = uint64_t{heartbeat_ms} * kMs;
-  const bool is_due = heartbeat_due_ns == 0 ||
-                      (heartbeats_in_flight == 0 && now >= heartbeat_due_ns) ||
+  const bool is_due = heartbeat_wanted || (heartbeats_in_flight == 0 && now >= heartbeat_due_ns) ||
                       now >= heartbeat_sent_ns + period;
   if (is_due && heartbeats_in_flight < kHeartbeatsInFlight) SendHeartbeat(now);
 }
@@ -786,6 +783,7 @@ void Agent::Impl::SendHeartbeat(uint64_t now) {
     if (!attempt->spooled) out.unacked_lines += attempt->events.unsent_lines();
   }
   ++heartbeats_in_flight;
+  heartbeat_wanted = false;
   heartbeat_sent_ns = now;
   heartbeat_due_ns = now + uint64_t{heartbeat_ms} * kMs;
   client->Heartbeat(out, 2 * heartbeat_ms + 10'000,

@@ -157,6 +157,9 @@ class FakeCoordinator final : public pb::WorkerService::Service {
     if (request->nonce() != nonce_) {
       return {grpc::StatusCode::FAILED_PRECONDITION, "the nonce is not the newest"};
     }
+    const std::pair<uint64_t, uint64_t> order{request->incarnation(), request->hb_seq()};
+    if (order <= newest_) return {grpc::StatusCode::ABORTED, "a newer heartbeat came first"};
+    newest_ = order;
     const uint64_t serial = ++heartbeats_;
     changed_.notify_all();
     bool has_news = false;
@@ -249,6 +252,7 @@ class FakeCoordinator final : public pb::WorkerService::Service {
   uint64_t rev_ = 1;
   uint64_t registrations_ = 0;
   uint64_t heartbeats_ = 0;
+  std::pair<uint64_t, uint64_t> newest_;  // incarnation and hb_seq
   std::string nonce_;
   pb::RegisterRequest registration_;
   std::map<uint64_t, pb::WantedAttempt> want_;
@@ -261,8 +265,9 @@ class FakeCoordinator final : public pb::WorkerService::Service {
 class AgentProcess : public ::testing::Test {
  protected:
   AgentProcess() {
-    char name[] = "/tmp/switchyard-agent-XXXXXX";
-    directory_ = mkdtemp(name);
+    const char* root = getenv("TMPDIR");
+    directory_ = StrCat(root == nullptr ? "/tmp" : root, "/switchyard-agent-XXXXXX");
+    EXPECT_NE(mkdtemp(directory_.data()), nullptr);
     fs::create_directory(directory_ + "/plans");
     setenv("TOY_PLANS", (directory_ + "/plans").c_str(), 1);
     coordinator_.Start(socket());
