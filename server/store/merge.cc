@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/log.h"
 #include "server/store/chunks.h"
 #include "server/store/limits.h"
 #include "server/store/pack.h"
@@ -49,7 +50,11 @@ Status MergeChunks(Connection& writer, int64_t series, std::span<const Piece> pi
     read.Bind(1, piece.id);
     SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
     if (!has_row) return Internal("a chunk vanished while it was merged");
-    SWITCHYARD_RETURN_IF_ERROR(DecodeChunkInto(read.Bytes(0), &columns));
+    if (const Status damage = DecodeChunkInto(read.Bytes(0), &columns); !damage.ok()) {
+      // Left as it is: readers are told, and the idle work must come to its end.
+      LogError("series ", series, " is not merged: ", damage.message());
+      return OkStatus();
+    }
     last_seq = read.Uint(1);
   }
   SWITCHYARD_RETURN_IF_ERROR(DeletePieces(writer, "DELETE FROM chunks WHERE id = ?1", pieces));
@@ -73,8 +78,12 @@ Status MergePieces(Connection& writer, const RowWriter::LogKey& key,
     SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
     if (!has_row) return Internal("output vanished while it was merged");
     if (read.Int(0) == kCodecZstd) {
-      SWITCHYARD_ASSIGN_OR_RETURN(const std::string plain, Decompress(read.Bytes(1)));
-      text += plain;
+      const Result<std::string> plain = Decompress(read.Bytes(1));
+      if (!plain.ok()) {
+        LogError("output is not merged: ", plain.status().message());
+        return OkStatus();
+      }
+      text += *plain;
     } else {
       text += read.Bytes(1);
     }

@@ -22,6 +22,8 @@ namespace {
 
 constexpr int64_t kReadBudgetMs = 2000;
 constexpr int64_t kSentinelSyncMs = 1000;
+// What workers may forget waits for a checkpoint, so one comes even where commits never cease.
+constexpr int64_t kCheckpointEveryMs = 10000;
 constexpr int kIdemBatch = 1000;
 
 // The queries over one connection, each inside the bracket that its owner gives.
@@ -153,6 +155,7 @@ class SqliteStore final : public Reading<Store> {
   std::deque<RowWriter::LogKey> logs_to_merge_;
 
   bool is_checkpointed_ = false;
+  int64_t checkpointed_ms_ = 0;
   uint64_t tail_seq_at_idle_ = 0;
   uint64_t wal_bytes_seen_ = 0;
   uint64_t checkpoint_due_bytes_ = kWalBytes;
@@ -276,6 +279,7 @@ Status SqliteStore::Checkpoint(Connection::CheckpointMode mode) {
   last_checkpoint_seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++checkpoints_;
+  checkpointed_ms_ = MonotonicNow().ms;
   if (is_complete) is_checkpointed_ = true;
   if (db_->WalBytes() == 0) {
     wal_bytes_seen_ = 0;
@@ -355,11 +359,13 @@ Result<bool> SqliteStore::DoIdleWork(int budget_ms) {
     }
   }
   // Not at every pause between two batches: a checkpoint syncs twice.
-  if (!has_more && !is_checkpointed_ && (is_quiet || db_->WalBytes() >= kWalBytes)) {
+  const bool is_due = is_quiet || db_->WalBytes() >= kWalBytes ||
+                      MonotonicNow().ms - checkpointed_ms_ >= kCheckpointEveryMs;
+  if (!has_more && !is_checkpointed_ && is_due) {
     SWITCHYARD_RETURN_IF_ERROR(Checkpoint(Connection::CheckpointMode::kTruncate));
   }
   tail_seq_at_idle_ = tail_seq_;
-  return has_more;
+  return has_more || !is_checkpointed_;
 }
 
 StoreStats SqliteStore::Stats() {
