@@ -1,6 +1,7 @@
 #include "worker/model/experts.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
+// An undefined tensor as an argument of a Function must come as an empty optional.
+using OptionalTensor = std::optional<at::Tensor>;
+
+OptionalTensor Optional(const at::Tensor& tensor) {
+  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
+}
 
 // Assignments sorted by expert. Entry p of `slots` is the flat slot n K + k that row p of the
 // sorted matrices belongs to.
@@ -70,9 +77,12 @@ struct Saved : torch::CustomClassHolder {
 
 struct MixFunction : Function<MixFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_, const at::Tensor& weights_,
-                            const at::Tensor& w_in, const at::Tensor& b_in, const at::Tensor& w_out,
-                            const at::Tensor& b_out, const at::Tensor& ids, FeedForwardKind kind,
+                            const at::Tensor& w_in, const OptionalTensor& b_in_,
+                            const at::Tensor& w_out, const OptionalTensor& b_out_,
+                            const at::Tensor& ids, FeedForwardKind kind,
                             const InnerDropout& dropout, bool in_bfloat16) {
+    const at::Tensor b_in = b_in_.value_or(at::Tensor());
+    const at::Tensor b_out = b_out_.value_or(at::Tensor());
     auto saved = c10::make_intrusive<Saved>();
     const at::Tensor x = x_.contiguous();
     const at::Tensor weights = weights_.contiguous();
@@ -311,9 +321,10 @@ void CheckShapes(const at::Tensor& x, const Assignment& assignment, const Expert
 at::Tensor MixExperts(const at::Tensor& x, const Assignment& assignment, const Experts& experts,
                       const InnerDropout& dropout, Products products) {
   CheckShapes(x, assignment, experts);
-  return MixFunction::apply(x, assignment.weights, experts.w_in, experts.b_in, experts.w_out,
-                            experts.b_out, assignment.expert_ids.contiguous(), experts.kind,
-                            dropout, products == Products::kBfloat16);
+  return MixFunction::apply(x, assignment.weights, experts.w_in, Optional(experts.b_in),
+                            experts.w_out, Optional(experts.b_out),
+                            assignment.expert_ids.contiguous(), experts.kind, dropout,
+                            products == Products::kBfloat16);
 }
 
 at::Tensor MixExpertsReference(const at::Tensor& x, const Assignment& assignment,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -18,6 +19,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
+// An undefined tensor as an argument of a Function must come as an empty optional.
+using OptionalTensor = std::optional<at::Tensor>;
+
+OptionalTensor Optional(const at::Tensor& tensor) {
+  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
+}
 
 uint32_t KeepThreshold(double rate) {
   return static_cast<uint32_t>(std::lround((1.0 - rate) * 65536.0));
@@ -138,8 +145,9 @@ constexpr int64_t kChunkElements = int64_t{1} << 24;
 
 struct CrossEntropyFunction : Function<CrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden_,
-                            const at::Tensor& weight, const at::Tensor& bias,
+                            const at::Tensor& weight, const OptionalTensor& bias_,
                             const at::Tensor& targets, bool in_bfloat16, int64_t chunk_elements) {
+    const at::Tensor bias = bias_.value_or(at::Tensor());
     const auto type = in_bfloat16 ? at::kBFloat16 : hidden_.scalar_type();
     const at::Tensor hidden = hidden_.contiguous().to(type);
     const at::Tensor w = weight.to(type);
@@ -254,8 +262,9 @@ struct RelativeAttentionFunction : Function<RelativeAttentionFunction> {
   // q, k, v, r come in the products' type, u and w in the parameters'.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& r, const at::Tensor& u,
-                            const at::Tensor& w, int64_t window, const at::Tensor& mask,
+                            const at::Tensor& w, int64_t window, const OptionalTensor& mask_,
                             double mask_scale) {
+    const at::Tensor mask = mask_.value_or(at::Tensor());
     const int64_t B = q.size(0), T = q.size(1), h = q.size(2), dh = q.size(3);
     const int64_t S = k.size(1);
     const int64_t memory = S - T;
@@ -419,8 +428,8 @@ at::Tensor CrossEntropy(const at::Tensor& hidden, const at::Tensor& weight, cons
   const at::Tensor t = targets.contiguous();
   TORCH_CHECK(t.numel() == 0 || t.max().item<int64_t>() < weight.size(0), "target ",
               t.max().item<int64_t>(), " is outside the vocabulary of ", weight.size(0));
-  return CrossEntropyFunction::apply(hidden, weight, bias, t, products == Products::kBfloat16,
-                                     chunk_elements);
+  return CrossEntropyFunction::apply(hidden, weight, Optional(bias), t,
+                                     products == Products::kBfloat16, chunk_elements);
 }
 
 at::Tensor RelativeAttention(const RelativeAttentionInput& in) {
@@ -433,8 +442,8 @@ at::Tensor RelativeAttention(const RelativeAttentionInput& in) {
     mask = DropoutMask(in.dropout, in.q.size(0), in.q.size(2) * in.q.size(1), in.k.size(1));
     scale = DropoutScale(in.dropout.rate);
   }
-  return RelativeAttentionFunction::apply(in.q, in.k, in.v, in.r, in.u, in.w, in.window, mask,
-                                          scale);
+  return RelativeAttentionFunction::apply(in.q, in.k, in.v, in.r, in.u, in.w, in.window,
+                                          Optional(mask), scale);
 }
 
 }  // namespace switchyard::model
