@@ -19,9 +19,12 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 
 void AppendWord(uint64_t value, std::string* out) {
-  for (int shift = 0; shift < 64; shift += 8) {
-    out->push_back(static_cast<char>((value >> shift) & 0xff));
+  char bytes[sizeof(value)];
+  for (char& byte : bytes) {
+    byte = static_cast<char>(value & 0xff);
+    value >>= 8;
   }
+  out->append(bytes, sizeof(bytes));
 }
 
 void AppendBytes(const std::string& bytes, std::string* out) {
@@ -39,9 +42,12 @@ uint64_t DoubleBits(double value) {
 void AppendMessage(const Message& message, std::string* out);
 
 void AppendNested(const Message& message, std::string* out) {
-  std::string nested;
-  AppendMessage(message, &nested);
-  AppendBytes(nested, out);
+  const size_t start = out->size();
+  AppendWord(0, out);  // the length, once it is known
+  AppendMessage(message, out);
+  std::string length;
+  AppendWord(out->size() - start - sizeof(uint64_t), &length);
+  out->replace(start, length.size(), length);
 }
 
 void AppendValue(const Message& message, const FieldDescriptor* field, std::string* out) {
@@ -125,6 +131,7 @@ void AppendMessage(const Message& message, std::string* out) {
 // messages a length and the bytes.
 std::string CanonicalEncoding(const Message& message) {
   std::string out;
+  out.reserve(2048);
   AppendMessage(message, &out);
   return out;
 }

@@ -73,6 +73,9 @@ class SweepLayout {
   uint64_t cell_count_ = 1;
 };
 
+// The layout of a sweep that ValidateSweep finds right; else null, with its faults.
+std::unique_ptr<SweepLayout> CheckSweep(const v1::SweepSpec& sweep, std::vector<Fault>* faults);
+
 // "a.b" lies at or below "a".
 bool IsAtOrBelow(std::string_view path, std::string_view ancestor);
 

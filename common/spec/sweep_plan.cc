@@ -175,11 +175,9 @@ SweepPlan::~SweepPlan() = default;
 
 std::unique_ptr<SweepPlan> SweepPlan::Make(const pb::SweepSpec& sweep, std::vector<Fault>* faults,
                                            uint64_t cells_checked) {
-  std::vector<Fault> found = ValidateSweep(sweep);
+  std::vector<Fault> found;
   auto impl = std::make_unique<Impl>();
-  if (found.empty()) {
-    impl->layout = SweepLayout::Make(sweep, nullptr, "", &found);
-  }
+  impl->layout = CheckSweep(sweep, &found);
   if (found.empty()) {
     for (const Axis& axis : impl->layout->axes()) {
       impl->axis_paths.push_back(axis.path);

@@ -42,7 +42,7 @@ class RunChecker {
   explicit RunChecker(const pb::RunSpec& run) : run_(run) {}
 
   std::vector<Fault> Run() {
-    CheckWire(run_, "", &faults_);
+    CheckWire(run_, &faults_);
     pb::RunSpec copy = run_;
     for (const UnusedField& field : DropUnused(&copy)) {
       Fail(field.path, StrCat("is set but has no effect: ", field.reason));
@@ -402,7 +402,7 @@ std::vector<Fault> ValidateRun(const pb::RunSpec& run) { return RunChecker(run).
 
 std::vector<Fault> ValidatePolicy(const pb::PolicySpec& policy) {
   std::vector<Fault> faults;
-  CheckWire(policy, "", &faults);
+  CheckWire(policy, &faults);
   pb::PolicySpec filled = policy;
   FillPolicyDefaults(&filled);
   const auto range = [&](const char* path, uint64_t value, uint64_t min, uint64_t max) {

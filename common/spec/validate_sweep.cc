@@ -80,19 +80,25 @@ void CheckObjective(const pb::ObjectiveSpec& objective, std::vector<Fault>* faul
 
 }  // namespace
 
-std::vector<Fault> ValidateSweep(const pb::SweepSpec& sweep) {
-  std::vector<Fault> faults;
-  CheckWire(sweep, "", &faults);
-  CheckNames(sweep, &faults);
-  CheckSeeds(sweep.replicates(), &faults);
-  CheckObjective(sweep.objective(), &faults);
-  for (Fault& fault : ValidatePolicy(sweep.policy())) faults.push_back(std::move(fault));
+std::unique_ptr<SweepLayout> CheckSweep(const pb::SweepSpec& sweep, std::vector<Fault>* faults) {
+  const size_t faults_before = faults->size();
+  CheckWire(sweep, faults);
+  CheckNames(sweep, faults);
+  CheckSeeds(sweep.replicates(), faults);
+  CheckObjective(sweep.objective(), faults);
+  for (Fault& fault : ValidatePolicy(sweep.policy())) faults->push_back(std::move(fault));
   constexpr size_t kNotesMax = 64 << 10;
   if (sweep.notes().size() > kNotesMax) {
-    faults.push_back(
+    faults->push_back(
         {"", "notes", StrCat("has ", sweep.notes().size(), " bytes, at most ", kNotesMax)});
   }
-  SweepLayout::Make(sweep, nullptr, "", &faults);
+  std::unique_ptr<SweepLayout> layout = SweepLayout::Make(sweep, nullptr, "", faults);
+  return faults->size() == faults_before ? std::move(layout) : nullptr;
+}
+
+std::vector<Fault> ValidateSweep(const pb::SweepSpec& sweep) {
+  std::vector<Fault> faults;
+  CheckSweep(sweep, &faults);
   return faults;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "common/spec/fault.h"
@@ -12,8 +11,7 @@ class Message;
 namespace switchyard::spec {
 
 // Faults for what a message from the wire can hold and a document may not: numbers without an enum
-// value, non-finite doubles, fields of another schema. `path` stands before the fields' paths.
-void CheckWire(const google::protobuf::Message& message, const std::string& path,
-               std::vector<Fault>* faults);
+// value, non-finite doubles, fields of another schema.
+void CheckWire(const google::protobuf::Message& message, std::vector<Fault>* faults);
 
 }  // namespace switchyard::spec
