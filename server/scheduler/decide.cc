@@ -356,9 +356,9 @@ Decision On(const State& state, const Heartbeat& event, const Now& now) {
     return draft.Finish();
   }
   if (event.hb_seq <= worker->hb_seq) {
+    // Overtaken: what it reports is old, but the worker may have an answer at once.
     draft.Stale(StaleKind::kHbSeq);
-    draft.decision.status =
-        Aborted(StrCat("heartbeat ", event.hb_seq, " is not newer than ", worker->hb_seq));
+    draft.decision.answer = HeartbeatAnswer{.gc = {}, .has_news = true};
     return draft.Finish();
   }
   HeartbeatAnswer answer;
