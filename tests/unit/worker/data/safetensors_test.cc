@@ -216,12 +216,12 @@ TEST(Safetensors, RefusesMoreThanAHundredThousandTensors) {
 
 // A header may name tensors in any order; offsets need no alignment and empty tensors share them.
 TEST(Safetensors, TakesAnyOrderOfNamesAndUnalignedOffsets) {
-  const auto content =
-      ParseSafetensors(File(R"({"z":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
-                            R"("e":{"dtype":"F32","shape":[0],"data_offsets":[3,3]},)"
-                            R"("a":{"dtype":"F32","shape":[],"data_offsets":[3,7]}}   )",
-                            "abcdefg"),
-                       "f");
+  // The views point into it.
+  const std::string file = File(R"({"z":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
+                                R"("e":{"dtype":"F32","shape":[0],"data_offsets":[3,3]},)"
+                                R"("a":{"dtype":"F32","shape":[],"data_offsets":[3,7]}}   )",
+                                "abcdefg");
+  const auto content = ParseSafetensors(file, "f");
   ASSERT_TRUE(content.ok()) << content.status().ToString();
   ASSERT_EQ(content->tensors.size(), 3U);
   EXPECT_EQ(content->tensors[0].data, "abc");
