@@ -1,6 +1,7 @@
 #include "worker/train/loop.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
