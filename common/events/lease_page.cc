@@ -52,6 +52,18 @@ bool Decode(const Words& words, Lease* out) {
   return true;
 }
 
+// With an even counter of 0.
+Words Encode(const Lease& lease) {
+  Words words{};
+  words[kWordFormat] = kFormat;
+  words[kWordDeadline] = lease.deadline_boottime_ns;
+  words[kWordIntent] = static_cast<uint64_t>(lease.intent);
+  words[kWordStopDeadline] = lease.stop_deadline_boottime_ns;
+  words[kWordEpoch] = lease.epoch;
+  words[kWordCrc] = Checksum(words);
+  return words;
+}
+
 Status WriteAt(int fd, const void* data, size_t size, off_t offset, const std::string& path) {
   const ssize_t put = pwrite(fd, data, size, offset);
   if (put != static_cast<ssize_t>(size))
@@ -90,10 +102,11 @@ Result<LeaseWriter> LeaseWriter::Create(const std::string& path, uint64_t epoch,
   LeaseWriter writer(std::move(fd), path);
   writer.lease_.epoch = epoch;
   writer.lease_.deadline_boottime_ns = deadline_boottime_ns;
+  // Nobody maps it yet: one write.
+  const Words words = Encode(writer.lease_);
   std::array<char, kPageBytes> page{};
-  std::memcpy(page.data(), &kFormat, sizeof(kFormat));
+  std::memcpy(page.data(), words.data(), sizeof(words));
   SWITCHYARD_RETURN_IF_ERROR(WriteAt(writer.fd_.get(), page.data(), page.size(), 0, path));
-  SWITCHYARD_RETURN_IF_ERROR(writer.Write());
   return writer;
 }
 
@@ -124,13 +137,7 @@ Status LeaseWriter::SetStop(LeaseIntent intent, uint64_t stop_deadline_boottime_
 }
 
 Status LeaseWriter::Write() {
-  Words words{};
-  words[kWordFormat] = kFormat;
-  words[kWordDeadline] = lease_.deadline_boottime_ns;
-  words[kWordIntent] = static_cast<uint64_t>(lease_.intent);
-  words[kWordStopDeadline] = lease_.stop_deadline_boottime_ns;
-  words[kWordEpoch] = lease_.epoch;
-  words[kWordCrc] = Checksum(words);
+  const Words words = Encode(lease_);
   // Three writes in order: a reader that sees an even counter on both sides has one value.
   const uint64_t odd = counter_ + 1;
   counter_ += 2;

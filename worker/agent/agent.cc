@@ -646,15 +646,15 @@ void Agent::Impl::Execute() {
 // Empty, or why the attempt cannot be launched.
 std::string Agent::Impl::Prepare(const Actions::Prepare& prepare) {
   const Record* record = state->Find(prepare.key);
-  const auto documents = docs.find(prepare.key);
-  SWITCHYARD_CHECK(record != nullptr && documents != docs.end()) << "prepare without documents";
+  const auto documents = docs.extract(prepare.key);
+  SWITCHYARD_CHECK(record != nullptr && !documents.empty()) << "prepare without documents";
   Attempt& attempt = Add(*record);
   const size_t slots = std::max<size_t>(record->slots.size(), 1);
   const bool is_gpu = !record->slots.empty() && options.slots[record->slots[0]].is_gpu;
-  const Result<std::string> run_json = RunJson(documents->second.run_spec);
+  const Result<std::string> run_json = RunJson(documents.mapped().run_spec);
   if (!run_json.ok()) return run_json.status().message();
   const Result<std::string> attempt_json =
-      AttemptJson(documents->second, record->run_id, record->ordinal,
+      AttemptJson(documents.mapped(), record->run_id, record->ordinal,
                   {.threads = static_cast<uint32_t>(slots) * options.cores_per_slot,
                    .checkpoint_dir = StrCat(options.checkpoint_dir, "/", record->run_id),
                    .device = is_gpu ? "gpu" : "cpu"});
@@ -665,7 +665,6 @@ std::string Agent::Impl::Prepare(const Actions::Prepare& prepare) {
       attempt.path + "/lease.page", prepare.key.epoch, prepare.deadline_ns);
   if (!lease.ok()) return lease.status().message();
   attempt.lease = *std::move(lease);
-  docs.erase(documents);
   return "";
 }
 

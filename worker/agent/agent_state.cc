@@ -9,6 +9,7 @@ namespace switchyard::agent {
 namespace {
 
 constexpr uint64_t kNsPerMs = 1'000'000;
+constexpr uint64_t kLeaseStepNs = 1'000'000'000;
 constexpr int kStoppedCode = 75;
 
 uint64_t SaturatingAdd(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
@@ -44,10 +45,14 @@ Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
       }
     }
   }
-  for (const auto& [key, record] : records_) {
-    if (record.is_live() && record.lease_ns != 0) {
-      actions.leases.push_back({.key = key, .deadline_ns = DeadlineFor(record.lease_ns)});
-    }
+  for (auto& [key, record] : records_) {
+    if (!record.is_live() || record.lease_ns == 0) continue;
+    const uint64_t deadline_ns = DeadlineFor(record.lease_ns);
+    // Replies may come hundreds of times a second: a lease that is a second short is as good.
+    const uint64_t least = std::min(kLeaseStepNs, record.lease_ns / 8);
+    if (deadline_ns < SaturatingAdd(record.deadline_ns, least)) continue;
+    record.deadline_ns = deadline_ns;
+    actions.leases.push_back({.key = key, .deadline_ns = deadline_ns});
   }
   if (is_new) {
     std::set<AttemptKey> wanted_keys;
@@ -105,6 +110,7 @@ void AgentState::Decide(const Wanted& wanted, uint64_t now_ns, Actions* actions)
     record.spooled = true;
   } else {
     record.wait_until_ns = SaturatingAdd(now_ns, kSlotWaitNs);
+    record.deadline_ns = deadline_ns;
     actions->prepare.push_back({.key = wanted.key, .deadline_ns = deadline_ns});
   }
   actions->records.push_back(record);

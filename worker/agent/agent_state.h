@@ -47,9 +47,10 @@ struct Record {
 
   // Volatile.
   Intent intent = Intent::kRun;
-  uint64_t lease_ns = 0;    // length; 0: no deadline
-  uint64_t stop_at_ns = 0;  // 0: no stop under way
-  uint64_t term_at_ns = 0;  // SIGTERM due; 0: none or sent
+  uint64_t lease_ns = 0;     // length; 0: no deadline
+  uint64_t deadline_ns = 0;  // as written last
+  uint64_t stop_at_ns = 0;   // 0: no stop under way
+  uint64_t term_at_ns = 0;   // SIGTERM due; 0: none or sent
   bool kill_sent = false;
   bool spawn_requested = false;
   uint64_t wait_until_ns = 0;  // the slots must be free by then

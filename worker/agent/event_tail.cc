@@ -53,11 +53,16 @@ void EventTail::Scan(Position* at, events::BatchBuilder* builder, uint64_t lines
   const uint64_t start_seq = at->next_seq;
   const uint64_t start_offset = at->offset;
   size_t wanted = kReadBytes;
+  std::string buffer;
   while (true) {
-    buffer_.resize(wanted);
-    const ssize_t got = pread(fd_.get(), buffer_.data(), wanted, static_cast<off_t>(at->offset));
+    const uint64_t size = FileSize();
+    if (size <= at->offset) return;
+    // Most files are far smaller than a full buffer.
+    buffer.resize(static_cast<size_t>(std::min<uint64_t>(wanted, size - at->offset)));
+    const ssize_t got =
+        pread(fd_.get(), buffer.data(), buffer.size(), static_cast<off_t>(at->offset));
     if (got <= 0) return;
-    const std::string_view text(buffer_.data(), static_cast<size_t>(got));
+    const std::string_view text(buffer.data(), static_cast<size_t>(got));
     size_t used = 0;
     while (true) {
       const size_t end = text.find('\n', used);

@@ -66,7 +66,6 @@ class EventTail {
   uint64_t seen_size_ = 0;
   bool finished_ = false;
   uint64_t last_seq_ = 0;
-  std::string buffer_;
 };
 
 }  // namespace switchyard::agent

@@ -96,6 +96,15 @@ TEST_F(AgentStateTest, TakesTheEchoOfAnOldReply) {
   EXPECT_EQ(actions.leases[0].deadline_ns, now_ + 600 * kSecond);
 }
 
+// Hundreds of replies a second do not write the lease page hundreds of times.
+TEST_F(AgentStateTest, ProlongsALeaseInStepsOfASecond) {
+  Run(kA);
+  now_ += kSecond / 2;
+  EXPECT_THAT(Desire({Want(kA)}).leases, IsEmpty());
+  now_ += kSecond / 2;
+  EXPECT_EQ(Desire({Want(kA)}).leases.size(), 1u);
+}
+
 // Every wanted attempt that cannot run gets a durable refusal: silence would look like a loss.
 TEST_F(AgentStateTest, RefusesExplicitly) {
   const auto refusal = [&](Wanted wanted) {
