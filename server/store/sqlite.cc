@@ -240,6 +240,10 @@ Result<std::unique_ptr<Connection>> Connection::Open(const std::string& path, Mo
   return self;
 }
 
+void Connection::RemoveLogOnClose() {
+  sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
+}
+
 int Connection::OnWal(void* self, sqlite3*, const char*, int pages) {
   static_cast<Connection*>(self)->wal_bytes_ = static_cast<uint64_t>(pages) * kWalFrameBytes;
   return SQLITE_OK;

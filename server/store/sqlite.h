@@ -112,6 +112,8 @@ class Connection {
   };
   // Copies the log into the main file and syncs it. False: a reader holds some of it back.
   Result<bool> Checkpoint(CheckpointMode mode);
+  // The log file goes with this connection if it is the last one: for the writer's orderly end.
+  void RemoveLogOnClose();
   // Bytes of the write-ahead log in use.
   uint64_t WalBytes() const { return wal_bytes_; }
 

@@ -389,6 +389,7 @@ Result<std::unique_ptr<ReadStore>> SqliteStore::OpenReader() {
 
 Status SqliteStore::Close() {
   SWITCHYARD_RETURN_IF_ERROR(Checkpoint(Connection::CheckpointMode::kTruncate));
+  db_->RemoveLogOnClose();
   return sentinel_->Sync();
 }
 
