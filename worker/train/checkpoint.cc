@@ -360,7 +360,7 @@ std::vector<StoredCheckpoint> ListCheckpoints(const std::string& root, const std
                    .objective = manifest->objective});
   }
   std::sort(out.begin(), out.end(), [](const StoredCheckpoint& a, const StoredCheckpoint& b) {
-    return std::pair(a.step, a.epoch) < std::pair(b.step, b.epoch);
+    return std::pair(a.epoch, a.step) < std::pair(b.epoch, b.step);
   });
   return out;
 }

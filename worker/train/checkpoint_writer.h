@@ -43,7 +43,7 @@ class CheckpointWriter {
 };
 
 // Paths to remove so that the newest `keep_last` and the best `keep_best` stay; at least one stays.
-// `stored` by rising step.
+// `stored` in the order of ListCheckpoints.
 std::vector<std::string> ChooseExpired(const std::vector<StoredCheckpoint>& stored,
                                        const CheckpointWriter::Options& options);
 
