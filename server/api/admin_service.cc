@@ -1,14 +1,35 @@
 #include "server/api/admin_service.h"
 
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
 #include <utility>
 
 #include "common/base/version.h"
+#include "server/api/call.h"
 #include "server/api/convert.h"
 #include "server/api/core.h"
+#include "switchyard/v1/admin_service.grpc.pb.h"
 
 namespace switchyard::api {
+namespace {
 
 namespace pb = ::switchyard::v1;
+
+class AdminService final : public pb::AdminService::CallbackService {
+ public:
+  explicit AdminService(const ServiceContext& context) : context_(context) {}
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const pb::GetStatusRequest* request,
+                                      pb::GetStatusResponse* response) override;
+  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
+                                        const pb::ListWorkersRequest* request,
+                                        pb::ListWorkersResponse* response) override;
+
+ private:
+  const ServiceContext context_;
+};
 
 grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
                                                   const pb::GetStatusRequest*,
@@ -43,6 +64,12 @@ grpc::ServerUnaryReactor* AdminService::ListWorkers(grpc::CallbackServerContext*
     call->Finish(workers.status());
   });
   return reactor;
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeAdminService(const ServiceContext& context) {
+  return std::make_unique<AdminService>(context);
 }
 
 }  // namespace switchyard::api

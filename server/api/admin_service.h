@@ -1,24 +1,17 @@
 #pragma once
 
-#include "server/api/call.h"
-#include "switchyard/v1/admin_service.grpc.pb.h"
+#include <memory>
+
+namespace grpc {
+class Service;
+}
 
 namespace switchyard::api {
 
-// State of the coordinator and its workers. Thread-safe.
-class AdminService final : public v1::AdminService::CallbackService {
- public:
-  explicit AdminService(const ServiceContext& context) : context_(context) {}
+struct ServiceContext;
 
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
-                                      const v1::GetStatusRequest* request,
-                                      v1::GetStatusResponse* response) override;
-  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
-                                        const v1::ListWorkersRequest* request,
-                                        v1::ListWorkersResponse* response) override;
-
- private:
-  const ServiceContext context_;
-};
+// State of the coordinator and its workers. Thread-safe. What `context` points to outlives the
+// service.
+std::unique_ptr<grpc::Service> MakeAdminService(const ServiceContext& context);
 
 }  // namespace switchyard::api

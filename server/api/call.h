@@ -1,7 +1,5 @@
 #pragma once
 
-#include <grpcpp/support/server_callback.h>
-
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -16,8 +14,10 @@
 #include "server/metrics/families.h"
 
 namespace grpc {
+class CallbackServerContext;
+class ServerUnaryReactor;
 class Status;
-}
+}  // namespace grpc
 
 namespace switchyard::api {
 

@@ -1,10 +1,15 @@
 #include "server/api/results_service.h"
 
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
 #include <utility>
 
 #include "common/base/strings.h"
+#include "server/api/call.h"
 #include "server/api/convert.h"
 #include "server/api/core.h"
+#include "switchyard/v1/results_service.grpc.pb.h"
 
 namespace switchyard::api {
 namespace {
@@ -64,7 +69,23 @@ Status Series(store::ReadStore& store, const pb::ListSeriesRequest& request,
   return OkStatus();
 }
 
-}  // namespace
+class ResultsService final : public pb::ResultsService::CallbackService {
+ public:
+  explicit ResultsService(const ServiceContext& context) : context_(context) {}
+
+  grpc::ServerUnaryReactor* ListResults(grpc::CallbackServerContext* context,
+                                        const pb::ListResultsRequest* request,
+                                        pb::ListResultsResponse* response) override;
+  grpc::ServerUnaryReactor* GetCurve(grpc::CallbackServerContext* context,
+                                     const pb::GetCurveRequest* request,
+                                     pb::GetCurveResponse* response) override;
+  grpc::ServerUnaryReactor* ListSeries(grpc::CallbackServerContext* context,
+                                       const pb::ListSeriesRequest* request,
+                                       pb::ListSeriesResponse* response) override;
+
+ private:
+  const ServiceContext context_;
+};
 
 grpc::ServerUnaryReactor* ResultsService::ListResults(grpc::CallbackServerContext* context,
                                                       const pb::ListResultsRequest* request,
@@ -101,6 +122,12 @@ grpc::ServerUnaryReactor* ResultsService::ListSeries(grpc::CallbackServerContext
     call->Finish(store.ok() ? Series(**store, *request, response) : store.status());
   });
   return reactor;
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeResultsService(const ServiceContext& context) {
+  return std::make_unique<ResultsService>(context);
 }
 
 }  // namespace switchyard::api

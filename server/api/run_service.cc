@@ -1,12 +1,17 @@
 #include "server/api/run_service.h"
 
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
 #include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/strings.h"
+#include "server/api/call.h"
 #include "server/api/convert.h"
 #include "server/api/core.h"
 #include "server/scheduler/explain.h"
+#include "switchyard/v1/run_service.grpc.pb.h"
 
 namespace switchyard::api {
 namespace {
@@ -96,7 +101,29 @@ Status Log(store::ReadStore& store, const pb::ReadLogRequest& request,
   return OkStatus();
 }
 
-}  // namespace
+class RunService final : public pb::RunService::CallbackService {
+ public:
+  explicit RunService(const ServiceContext& context) : context_(context) {}
+
+  grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
+                                     const pb::ListRunsRequest* request,
+                                     pb::ListRunsResponse* response) override;
+  grpc::ServerUnaryReactor* GetRun(grpc::CallbackServerContext* context,
+                                   const pb::GetRunRequest* request,
+                                   pb::RunDetail* response) override;
+  grpc::ServerUnaryReactor* CancelRun(grpc::CallbackServerContext* context,
+                                      const pb::CancelRunRequest* request,
+                                      pb::CancelRunResponse* response) override;
+  grpc::ServerUnaryReactor* ExplainRun(grpc::CallbackServerContext* context,
+                                       const pb::ExplainRunRequest* request,
+                                       pb::ExplainRunResponse* response) override;
+  grpc::ServerUnaryReactor* ReadLog(grpc::CallbackServerContext* context,
+                                    const pb::ReadLogRequest* request,
+                                    pb::ReadLogResponse* response) override;
+
+ private:
+  const ServiceContext context_;
+};
 
 grpc::ServerUnaryReactor* RunService::ListRuns(grpc::CallbackServerContext* context,
                                                const pb::ListRunsRequest* request,
@@ -186,6 +213,12 @@ grpc::ServerUnaryReactor* RunService::ReadLog(grpc::CallbackServerContext* conte
     call->Finish(store.ok() ? Log(**store, *request, response) : store.status());
   });
   return reactor;
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeRunService(const ServiceContext& context) {
+  return std::make_unique<RunService>(context);
 }
 
 }  // namespace switchyard::api

@@ -1,17 +1,22 @@
 #include "server/api/sweep_service.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/strings.h"
 #include "common/spec/accounting.h"
 #include "common/spec/sweep_plan.h"
+#include "server/api/call.h"
 #include "server/api/convert.h"
 #include "server/api/core.h"
 #include "server/api/expansion.h"
 #include "server/scheduler/lease_policy.h"
+#include "switchyard/v1/sweep_service.grpc.pb.h"
 
 namespace switchyard::api {
 namespace {
@@ -104,7 +109,29 @@ Status Plan(store::ReadStore& store, const pb::PlanSweepRequest& request,
   return OkStatus();
 }
 
-}  // namespace
+class SweepService final : public pb::SweepService::CallbackService {
+ public:
+  explicit SweepService(const ServiceContext& context) : context_(context) {}
+
+  grpc::ServerUnaryReactor* SubmitSweep(grpc::CallbackServerContext* context,
+                                        const pb::SubmitSweepRequest* request,
+                                        pb::SubmitSweepResponse* response) override;
+  grpc::ServerUnaryReactor* PlanSweep(grpc::CallbackServerContext* context,
+                                      const pb::PlanSweepRequest* request,
+                                      pb::PlanSweepResponse* response) override;
+  grpc::ServerUnaryReactor* ListSweeps(grpc::CallbackServerContext* context,
+                                       const pb::ListSweepsRequest* request,
+                                       pb::ListSweepsResponse* response) override;
+  grpc::ServerUnaryReactor* GetSweep(grpc::CallbackServerContext* context,
+                                     const pb::GetSweepRequest* request,
+                                     pb::Sweep* response) override;
+  grpc::ServerUnaryReactor* CancelSweep(grpc::CallbackServerContext* context,
+                                        const pb::CancelSweepRequest* request,
+                                        pb::CancelSweepResponse* response) override;
+
+ private:
+  const ServiceContext context_;
+};
 
 grpc::ServerUnaryReactor* SweepService::SubmitSweep(grpc::CallbackServerContext* context,
                                                     const pb::SubmitSweepRequest* request,
@@ -214,6 +241,12 @@ grpc::ServerUnaryReactor* SweepService::CancelSweep(grpc::CallbackServerContext*
     });
   });
   return reactor;
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeSweepService(const ServiceContext& context) {
+  return std::make_unique<SweepService>(context);
 }
 
 }  // namespace switchyard::api

@@ -1,12 +1,17 @@
 #include "server/api/worker_service.h"
 
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
 #include <utility>
 
 #include "common/base/strings.h"
 #include "common/events/batch.h"
 #include "server/api/batch.h"
+#include "server/api/call.h"
 #include "server/api/convert.h"
 #include "server/api/core.h"
+#include "switchyard/v1/worker_service.grpc.pb.h"
 
 namespace switchyard::api {
 namespace {
@@ -17,7 +22,26 @@ constexpr size_t kLogBytesMax = 1 << 20;
 // A trainer's watermark is refused so long when the inbox is full.
 constexpr uint32_t kRetryAfterMs = 500;
 
-}  // namespace
+class WorkerService final : public pb::WorkerService::CallbackService {
+ public:
+  explicit WorkerService(const ServiceContext& context) : context_(context) {}
+
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
+                                     const pb::RegisterRequest* request,
+                                     pb::RegisterResponse* response) override;
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
+                                      const pb::HeartbeatRequest* request,
+                                      pb::HeartbeatResponse* response) override;
+  grpc::ServerUnaryReactor* Append(grpc::CallbackServerContext* context,
+                                   const pb::AppendRequest* request,
+                                   pb::AppendResponse* response) override;
+  grpc::ServerUnaryReactor* AppendLog(grpc::CallbackServerContext* context,
+                                      const pb::AppendLogRequest* request,
+                                      pb::AppendLogResponse* response) override;
+
+ private:
+  const ServiceContext context_;
+};
 
 grpc::ServerUnaryReactor* WorkerService::Register(grpc::CallbackServerContext* context,
                                                   const pb::RegisterRequest* request,
@@ -120,6 +144,12 @@ grpc::ServerUnaryReactor* WorkerService::AppendLog(grpc::CallbackServerContext* 
                              call->Finish(committed.status());
                            });
   return reactor;
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeWorkerService(const ServiceContext& context) {
+  return std::make_unique<WorkerService>(context);
 }
 
 }  // namespace switchyard::api

@@ -25,6 +25,7 @@
 #include "common/base/version.h"
 #include "common/metrics/exposer.h"
 #include "server/api/admin_service.h"
+#include "server/api/call.h"
 #include "server/api/results_service.h"
 #include "server/api/run_service.h"
 #include "server/api/sweep_service.h"
@@ -32,6 +33,7 @@
 #include "server/app/notify.h"
 #include "server/app/query_pool.h"
 #include "server/app/reducer.h"
+#include "switchyard/v1/admin_service.grpc.pb.h"
 
 namespace switchyard::app {
 namespace {
@@ -72,17 +74,9 @@ class LagCollectable final : public prometheus::Collectable {
   metrics::Exposer* const exposer_;
 };
 
-struct Services {
-  explicit Services(const api::ServiceContext& context)
-      : sweep(context), run(context), results(context), worker(context), admin(context) {}
-  api::SweepService sweep;
-  api::RunService run;
-  api::ResultsService results;
-  api::WorkerService worker;
-  api::AdminService admin;
-};
+using Services = std::vector<std::unique_ptr<grpc::Service>>;
 
-Result<std::unique_ptr<grpc::Server>> StartServer(const Config& config, Services* services,
+Result<std::unique_ptr<grpc::Server>> StartServer(const Config& config, const Services& services,
                                                   int* loopback_port) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -100,11 +94,9 @@ Result<std::unique_ptr<grpc::Server>> StartServer(const Config& config, Services
     builder.AddListeningPort(StrCat("127.0.0.1:", *config.insecure_loopback),
                              grpc::InsecureServerCredentials(), loopback_port);
   }
-  builder.RegisterService(&services->sweep);
-  builder.RegisterService(&services->run);
-  builder.RegisterService(&services->results);
-  builder.RegisterService(&services->worker);
-  builder.RegisterService(&services->admin);
+  for (const std::unique_ptr<grpc::Service>& service : services) {
+    builder.RegisterService(service.get());
+  }
   // The mode of the socket is the access check: for its owner alone.
   unlink(config.socket.c_str());
   const mode_t before = umask(0177);
@@ -188,10 +180,16 @@ Status Serve(const Config& config) {
   reducer->SetMetricsAddress(exposer->address());
   reducer->Start(&queries);
 
-  Services services(
-      {.core = reducer.get(), .readers = &queries, .families = &rpc, .clients = &clients});
+  const api::ServiceContext context{
+      .core = reducer.get(), .readers = &queries, .families = &rpc, .clients = &clients};
+  Services services;
+  services.push_back(api::MakeSweepService(context));
+  services.push_back(api::MakeRunService(context));
+  services.push_back(api::MakeResultsService(context));
+  services.push_back(api::MakeWorkerService(context));
+  services.push_back(api::MakeAdminService(context));
   int loopback_port = 0;
-  Result<std::unique_ptr<grpc::Server>> server = StartServer(config, &services, &loopback_port);
+  Result<std::unique_ptr<grpc::Server>> server = StartServer(config, services, &loopback_port);
   if (server.ok()) {
     SWITCHYARD_RETURN_IF_ERROR(WriteReady(config, loopback_port, exposer->address()));
     LogInfo("serving on ", config.socket, ", metrics on http://", exposer->address(), "/metrics");
