@@ -171,7 +171,11 @@ class TrainerTest : public testing::Test {
     for (int i = 0; i < 12000; ++i) {
       const auto text = ReadFile(dir + "/events.jsonl");
       if (text.ok() && text->find(StrCat("\"step\":", step, ",")) != std::string::npos) return;
-      if (waitpid(pid_, nullptr, WNOHANG | WNOWAIT) != 0) return;
+      siginfo_t ended{};
+      if (waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+          ended.si_pid != 0) {
+        return;
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
@@ -231,7 +235,7 @@ TEST_F(TrainerTest, ASecondRunAndAStoppedRunGiveTheSameBits) {
   const std::string resumed = MakeAttempt(3);
   ASSERT_EQ(Run({"--attempt-dir", resumed}), 0) << *ReadFile(Err());
   const Stream second(*ReadFile(resumed + "/events.jsonl"));
-  EXPECT_THAT(second.Json("resume"), HasSubstr("\"from\":\"2\""));
+  EXPECT_THAT(second.Json("resume"), HasSubstr("\"from\":\"2\"")) << second.Json("log");
   for (const char* name : {"train/nats_per_token", "train/grad_norm", "train/lr", "train/tokens",
                            "valid/nats_per_token"}) {
     Curve joined = first.Series(name);

@@ -24,7 +24,7 @@ PURE = ("server/scheduler/", "server/search/", "worker/agent/agent_state")
 PURE_FORBIDDEN = re.compile(
     r"<(chrono|thread|mutex|shared_mutex|condition_variable|future|fstream|filesystem|iostream|random|ctime|time\.h|"
     r"unistd\.h|fcntl\.h|sys/|sqlite3|grpc|google/protobuf|torch|ATen|c10|prometheus)|\"(switchyard/v1/|common/base/(file|log|sha256))")
-HEADER_FORBIDDEN = re.compile(r"<(grpcpp/|sqlite3\.h|nlohmann/|CLI/|torch/|ATen/(?!core/Tensor\.h)|c10/)|\.pb\.h\"")
+HEADER_FORBIDDEN = re.compile(r"<(grpcpp/|sqlite3\.h|nlohmann/|CLI/|torch/|ATen/(?!core/Tensor\.h)|c10/(?!util/))|\.pb\.h\"")
 
 
 def tracked(*suffixes):

@@ -207,17 +207,19 @@ TEST_F(LoopTest, AStoppedAndResumedRunEqualsAnUninterruptedOne) {
   run_.mutable_eval()->set_every_steps(8);
   Train(whole, whole_sink, never_);
   attempt_.set_checkpoint_dir(root_);
+  // Epochs only rise, as a coordinator hands them out: retention keeps the newest.
+  uint64_t epoch = 100;
   for (const int stop_at : {2, 9, 20}) {
     StubModel first(kVocab, 0.2), second(kVocab, 0.2);
     RecordingSink first_sink, second_sink;
     StopAt stop(stop_at);
     attempt_.clear_resume_checkpoint();
-    attempt_.set_epoch(100 + stop_at);
+    attempt_.set_epoch(++epoch);
     const Ending stopped = Train(first, first_sink, stop);
     EXPECT_EQ(stopped.code, ExitCode::kStopped);
     EXPECT_FALSE(stopped.complete);
     attempt_.set_resume_checkpoint(StrCat(root_, "/", attempt_.epoch(), "-", stopped.final_step));
-    attempt_.set_epoch(200 + stop_at);
+    attempt_.set_epoch(++epoch);
     const Ending resumed = Train(second, second_sink, never_);
     EXPECT_EQ(resumed.code, ExitCode::kDone) << second_sink.logs;
     EXPECT_THAT(second_sink.lines["resume"], HasSubstr(StrCat("\"step\":", stopped.final_step)));
