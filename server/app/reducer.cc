@@ -25,6 +25,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr int64_t kTickMs = 500;
 constexpr int64_t kLateMs = 1000;
 constexpr int64_t kGaugesMs = 1000;
+constexpr int64_t kProbeMs = 1000;
 constexpr int kIdleWorkMs = 20;
 constexpr int64_t kIdleEveryMs = 1000;
 constexpr int kExitOutcomeUnknown = 70;
@@ -45,6 +46,16 @@ void AppendRow(const Change& change, std::vector<store::Write>* out) {
         }
       },
       change);
+}
+
+scheduler::WorkerContact ContactOf(const scheduler::Worker& worker) {
+  return {.worker = worker.row.id,
+          .contact = worker.contact,
+          .nonce = worker.nonce,
+          .hb_seq = worker.hb_seq,
+          .last = worker.last,
+          .applied = worker.applied,
+          .instance_changed = worker.instance_changed};
 }
 
 // Of several statuses of a sweep, or states of a stream, the last one is enough.
@@ -127,6 +138,11 @@ Reducer::~Reducer() {
 
 Status Reducer::LoadState() {
   SWITCHYARD_ASSIGN_OR_RETURN(store::Snapshot snapshot, store_->Load());
+  // What is not in rows stands as before the group that was lost: workers go on without
+  // registering anew, which could not be written either, and never meet a revision twice.
+  std::map<WorkerId, scheduler::WorkerContact> contacts = std::exchange(contacts_before_, {});
+  for (const auto& [id, worker] : state_.workers) contacts.try_emplace(id, ContactOf(worker));
+  const uint64_t rev_n = state_.rev_n;
   summaries_.clear();
   dirty_summaries_.clear();
   rebuild_.clear();
@@ -159,6 +175,18 @@ Status Reducer::LoadState() {
                                .checkpoints = std::move(snapshot.checkpoints),
                                .workers = std::move(snapshot.workers)},
                               now);
+  state_.rev_n = std::max(state_.rev_n, rev_n);
+  for (const auto& [id, contact] : contacts) {
+    if (!state_.workers.contains(id)) continue;
+    const Change changes[] = {contact, scheduler::WantChanged{id}};
+    scheduler::Apply(changes, now, &state_);
+    woken_.insert(id);
+  }
+  std::erase_if(expansions_,
+                [&](const auto& entry) { return state_.FindSweep(entry.first) == nullptr; });
+  for (const auto& [id, objective] : objectives_) {
+    if (state_.FindSweep(id) == nullptr) live_runs_->EndSweep(id);
+  }
   families_->db_generation->Set(state_.generation);
   for (const auto& [id, sweep] : state_.sweeps) {
     families_->AddProject(sweep.row.project);
@@ -240,30 +268,32 @@ void Reducer::Loop() {
 }
 
 void Reducer::RunGroup(std::vector<Input> group) {
+  const bool was_degraded = degraded_ >= 0;
   Turn turn(this, MakeNow());
   for (Input& input : group) input.decide(turn);
   const size_t inputs = group.size();
-  if (needs_schedule_) RunSchedule(turn);
+  // Placing writes: not in the group of a heartbeat while nothing can be written.
+  if (needs_schedule_ && !was_degraded) RunSchedule(turn);
   if (CommitTurn(turn, inputs)) {
     for (const std::function<void()>& release : turn.releases_) release();
     WakeParked();
     RequestProposals();
     return;
   }
-  if (degraded_ < 0 && inputs > 1) {
-    // One of them contradicts the rows: alone, it fails alone.
-    for (Input& input : group) {
+  for (Input& input : group) {
+    // One input contradicts the rows: alone, it fails alone. A heartbeat rarely has rows: it gets
+    // its answer also while nothing can be written.
+    const bool is_tried_alone =
+        degraded_ < 0 ? inputs > 1
+                      : input.queue == QueueClass::kHeartbeat && (inputs > 1 || !was_degraded);
+    if (is_tried_alone) {
       std::vector<Input> one;
       one.push_back(std::move(input));
       RunGroup(std::move(one));
+    } else if (input.refuse) {
+      input.refuse(degraded_ >= 0 ? Unavailable("the coordinator cannot write now; try again later")
+                                  : Internal("the database refused this change"));
     }
-    return;
-  }
-  const Status refused = degraded_ >= 0
-                             ? Unavailable("the coordinator cannot write now; try again later")
-                             : Internal("the database refused this change");
-  for (Input& input : group) {
-    if (input.refuse) input.refuse(refused);
   }
 }
 
@@ -294,6 +324,7 @@ bool Reducer::CommitTurn(Turn& turn, size_t inputs) {
     was_committed_ = true;
     degraded_ = -1;
   }
+  contacts_before_.clear();
   for (const scheduler::AttemptRow& attempt : std::exchange(going_live_, {})) GoLive(attempt);
   for (const RunId run : std::exchange(rebuild_, {})) RebuildSummaries(run);
   return true;
@@ -326,6 +357,7 @@ void Reducer::BeforeApply(const scheduler::Decision& decision) {
       workers_changed_ = true;
     } else if (const auto* contact = std::get_if<scheduler::WorkerContact>(&change)) {
       const scheduler::Worker* worker = state_.FindWorker(contact->worker);
+      if (worker != nullptr) contacts_before_.try_emplace(contact->worker, ContactOf(*worker));
       if (worker == nullptr || worker->contact != contact->contact) {
         needs_schedule_ = true;
         workers_changed_ = true;
@@ -360,8 +392,17 @@ void Reducer::RunTick() {
         {.queue = QueueClass::kMutation,
          .decide = [](Turn& turn) { turn.Decide(scheduler::Tick{.random = NewUuidV4().low}); },
          .refuse = [](const Status&) {}});
-  } else if (needs_schedule_ || degraded_ >= 0) {
-    // While degraded, the next commit is the probe.
+  } else if (degraded_ >= 0 && now_ms - last_probe_ms_ >= kProbeMs) {
+    last_probe_ms_ = now_ms;
+    group.push_back(
+        {.queue = QueueClass::kMutation,
+         .decide =
+             [](Turn& turn) {
+               turn.Write(scheduler::HistoryRow{
+                   .at_ms = turn.now().unix_ms, .kind = "writes_resumed", .ref = {}, .text = {}});
+             },
+         .refuse = [](const Status&) {}});
+  } else if (needs_schedule_ && degraded_ < 0) {
     group.push_back(
         {.queue = QueueClass::kMutation, .decide = [](Turn&) {}, .refuse = [](const Status&) {}});
   }

@@ -29,7 +29,8 @@ namespace switchyard::app {
 class Reducer;
 
 // One group on its way to a commit: decisions are applied to memory at once and written together;
-// replies leave after the commit. When the commit surely fails, memory is loaded again.
+// replies leave after the commit. When the commit surely fails, memory is loaded again; contacts of
+// workers stand as before the group, and revisions rise on.
 class Turn {
  public:
   Turn(Reducer* reducer, const scheduler::Now& now) : reducer_(*reducer), now_(now) {}
@@ -138,13 +139,15 @@ class Reducer final : public api::Core {
   void RefreshServiceDiscovery();
 
   bool HasNews(const scheduler::Worker& worker) const;
-  api::Desired BuildDesired(WorkerId worker, const Echo& echo,
-                            std::vector<scheduler::AttemptRef> gc);
+  // kUnavailable: a document that the worker needs cannot be read now.
+  Result<api::Desired> BuildDesired(WorkerId worker, const Echo& echo,
+                                    std::vector<scheduler::AttemptRef> gc);
   void ReleaseHeartbeat(WorkerId worker, const Echo& echo, const scheduler::HeartbeatAnswer& answer,
                         const api::Callback<api::Desired>& done);
   const store::RunDocument* FindDocument(RunId run);
   void GoLive(const scheduler::AttemptRow& attempt);
   void FoldBatch(Turn& turn, const api::AppendInput& input, const api::PreparedBatch& batch);
+  void CountBatch(const api::AppendInput& input, const api::PreparedBatch* batch);
   bool IsHead(const scheduler::Run& run, Epoch epoch) const;
   void RebuildSummaries(RunId run);
   uint64_t CreditBytes();
@@ -162,7 +165,8 @@ class Reducer final : public api::Core {
   std::unordered_map<RunId, Summaries> summaries_;
   std::unordered_set<RunId> dirty_summaries_;
   std::set<RunId> rebuild_;
-  std::vector<scheduler::AttemptRow> going_live_;  // once their rows are committed
+  std::vector<scheduler::AttemptRow> going_live_;                 // once their rows are committed
+  std::map<WorkerId, scheduler::WorkerContact> contacts_before_;  // that the group has changed
   std::set<WorkerId> woken_;
   std::map<Epoch, uint64_t> durable_;
   std::map<RunId, store::RunDocument> documents_;
@@ -177,6 +181,7 @@ class Reducer final : public api::Core {
   int64_t last_loop_ms_ = 0;
   int64_t last_tick_ms_ = 0;
   int64_t last_gauges_ms_ = 0;
+  int64_t last_probe_ms_ = 0;
   int64_t last_idle_ms_ = 0;
   uint64_t checkpoints_seen_ = 0;
   bool was_committed_ = false;  // since the last idle work

@@ -69,8 +69,8 @@ bool Reducer::HasNews(const scheduler::Worker& worker) const {
          worker.want_rev > worker.applied.n;
 }
 
-api::Desired Reducer::BuildDesired(WorkerId id, const Echo& echo,
-                                   std::vector<scheduler::AttemptRef> gc) {
+Result<api::Desired> Reducer::BuildDesired(WorkerId id, const Echo& echo,
+                                           std::vector<scheduler::AttemptRef> gc) {
   api::Desired out;
   out.rev = scheduler::NextRev(&state_);
   out.echo_incarnation = echo.incarnation;
@@ -98,10 +98,15 @@ api::Desired Reducer::BuildDesired(WorkerId id, const Echo& echo,
                            .grace_ms = wanted.grace_ms,
                            .lease_ms = wanted.lease_ms};
     if (!attempt.is_observed) {
-      if (const store::RunDocument* document = FindDocument(attempt.row.run)) {
-        one.run_spec = document->spec;
-        one.attempt_spec = document->attempt_spec;
+      const store::RunDocument* document = FindDocument(attempt.row.run);
+      // Without it the worker would start nothing sensible, and without the entry it would stop
+      // what it runs.
+      if (document == nullptr) {
+        return Unavailable(
+            StrCat("the document of run ", attempt.row.run.value.ToString(), " cannot be read"));
       }
+      one.run_spec = document->spec;
+      one.attempt_spec = document->attempt_spec;
     }
     out.want.push_back(std::move(one));
   }

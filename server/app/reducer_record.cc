@@ -120,7 +120,6 @@ void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input,
     } else {
       live_runs_->SetScalar(id, delta.series, delta.last_step, delta.last, unix_ms);
     }
-    families_->points_nonfinite->Increment(static_cast<double>(delta.non_finite));
   }
   const auto objective = objectives_.find(run->row.sweep);
   if (objective == objectives_.end()) return;
@@ -190,6 +189,24 @@ void Reducer::RebuildSummaries(RunId id) {
                   .refuse = [](const Status&) {}});
 }
 
+// `batch`: what of it was new and is committed; null: nothing.
+void Reducer::CountBatch(const api::AppendInput& input, const api::PreparedBatch* batch) {
+  const uint64_t committed = batch == nullptr ? 0 : batch->points;
+  families_->points_duplicate->Increment(static_cast<double>(input.batch->points - committed));
+  if (batch == nullptr) return;
+  families_->points_committed->Increment(static_cast<double>(committed));
+  for (const api::SeriesDelta& delta : batch->deltas) {
+    families_->points_nonfinite->Increment(static_cast<double>(delta.non_finite));
+  }
+  for (size_t i = 0; i < families_->points_dropped.size(); ++i) {
+    families_->points_dropped[i]->Increment(static_cast<double>(batch->lost[i]));
+  }
+  for (const double seconds : batch->checkpoint_seconds) {
+    families_->trainer_checkpoint_seconds->Observe(seconds);
+  }
+  families_->ingest_lag->Observe(static_cast<double>(input.oldest_age_ms) / 1000);
+}
+
 uint64_t Reducer::CreditBytes() { return inbox_.FreeAppendBytes(); }
 
 void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> done) {
@@ -213,33 +230,23 @@ void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> don
                return;
              }
              const auto& answer = std::get<scheduler::AppendAnswer>(decision.answer);
+             std::shared_ptr<const api::PreparedBatch> batch;  // what is new
              if (answer.accepted_from != 0) {
-               std::shared_ptr<const api::PreparedBatch> batch = input.batch;
+               batch = input.batch;
                if (answer.accepted_from > input.event.first_seq) {
                  Result<std::shared_ptr<const api::PreparedBatch>> rest = api::PrepareBatch(
                      batch->decoded, input.event.epoch, input.event.rank, answer.accepted_from - 1);
                  // It was valid as a whole.
                  SWITCHYARD_CHECK(rest.ok()) << rest.status().ToString();
-                 families_->points_duplicate->Increment(
-                     static_cast<double>(batch->points - (*rest)->points));
                  batch = *std::move(rest);
                }
                for (const scheduler::ChunkRow& row : batch->chunks) turn.Write(row);
                for (const scheduler::StreamEventRow& row : batch->lines) turn.Write(row);
                FoldBatch(turn, input, *batch);
-               families_->points_committed->Increment(static_cast<double>(batch->points));
-               for (size_t i = 0; i < families_->points_dropped.size(); ++i) {
-                 families_->points_dropped[i]->Increment(static_cast<double>(batch->lost[i]));
-               }
-               for (const double seconds : batch->checkpoint_seconds) {
-                 families_->trainer_checkpoint_seconds->Observe(seconds);
-               }
-               families_->ingest_lag->Observe(static_cast<double>(input.oldest_age_ms) / 1000);
-             } else if (answer.expect == 0) {
-               families_->points_duplicate->Increment(static_cast<double>(input.batch->points));
              }
-             turn.Release([this, done, answer, epoch = input.event.epoch] {
-               const auto durable = durable_.find(epoch);
+             turn.Release([this, shared, batch, done, answer] {
+               if (batch != nullptr || answer.expect == 0) CountBatch(*shared, batch.get());
+               const auto durable = durable_.find(shared->event.epoch);
                done(api::AppendReply{.committed = answer.committed,
                                      .durable = durable == durable_.end() ? 0 : durable->second,
                                      .expect = answer.expect,
