@@ -94,6 +94,10 @@ start=$(date +%s)
 echo
 "$bin/switchyard" results last
 echo
+echo "bits per byte on the last tenth of each domain:"
+"$bin/switchyard" results last --metric valid/c/bits_per_byte --metric valid/english/bits_per_byte \
+  --metric valid/python/bits_per_byte
+echo
 echo "took $(($(date +%s) - start)) s; ask again with:"
 echo "  SWITCHYARD_SERVER=$SWITCHYARD_SERVER $bin/switchyard results last --by cell"
 if [ "$keep" = yes ]; then

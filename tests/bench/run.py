@@ -163,7 +163,7 @@ def bench_completions():
     try:
         cluster.start_coordinator()
         file = sleeping_sweep(cluster, "noop", cells)
-        cluster.start_worker("worker", 2, BENCH / "switchyard_noop_trainer_tool")
+        cluster.start_worker("worker", 2, BENCH / "switchyard_nooptrainer_tool")
         start = time.perf_counter()
         cluster.cli("submit", file)
         cluster.cli("wait", "noop", timeout=300)

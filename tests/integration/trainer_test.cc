@@ -278,6 +278,24 @@ TEST_F(TrainerTest, RefusesARunOfAnotherIdentity) {
   EXPECT_THAT(record->reason, HasSubstr("identity"));
 }
 
+// A host without a GPU: the attempt ends at once with a status of its own, and the reason reaches
+// the record.
+TEST_F(TrainerTest, WithoutAGpuSaysWhy) {
+  if (FileExists("/dev/nvidiactl")) GTEST_SKIP() << "this host has a GPU";
+  const std::string spec = folder_ + "/spec.json";
+  ASSERT_TRUE(WriteFileAtomically(spec, ToJson(run_)).ok());
+  EXPECT_EQ(Run({"--spec", spec, "--device", "gpu"}), 69);
+  EXPECT_THAT(*ReadFile(Err()), HasSubstr("the attempt wants a GPU: "));
+
+  attempt_.set_device("gpu");
+  const std::string dir = MakeAttempt(6);
+  EXPECT_EQ(Run({"--attempt-dir", dir}), 69);
+  const auto record = events::ReadExitRecord(dir + "/exit.json", 6, 0);
+  ASSERT_TRUE(record.ok());
+  EXPECT_EQ(record->end_class, "device");
+  EXPECT_THAT(record->reason, HasSubstr("GPU"));
+}
+
 // Each cause has its own exit status and says what is wrong.
 TEST_F(TrainerTest, ErrorsHaveTheirStatusAndReason) {
   const std::string spec = folder_ + "/spec.json";
