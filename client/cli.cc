@@ -199,6 +199,8 @@ class Program {
                              [this] { return RunList(context_, options_.list); });
     list->add_option("SWEEP", options_.list.sweep, "Sweep, or selector of runs");
     list->add_flag("-a,--all", options_.list.with_finished, "Finished sweeps as well");
+    list->add_option("--limit", options_.list.limit,
+                     "Runs shown, 0 for all (default: 100 in a table, else all)");
 
     CLI::App* show = AddVerb("show", "Show a sweep or a run: spec, attempts, checkpoints, history",
                              "  switchyard show last\n"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ int RunSubmit(const Context& context, const SubmitOptions& options);
 struct ListOptions {
   std::string sweep;  // empty: sweeps; else a selector whose runs are listed
   bool with_finished = false;
+  // Runs shown of a sweep; 0: all. Absent: 100 in a table, all in other formats.
+  std::optional<uint64_t> limit;
 };
 int RunList(const Context& context, const ListOptions& options);
 

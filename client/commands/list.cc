@@ -125,14 +125,23 @@ int RunList(const Context& context, const ListOptions& options) {
   }
   std::vector<pb::Run> runs = std::move(selection.runs);
   RunColumns columns;
+  // A terminal is not flooded with a big sweep; programs that read the output get all of it.
+  constexpr uint64_t kTableRuns = 100;
+  uint64_t limit = options.limit.value_or(context.is_for_people() ? kTableRuns : 0);
+  if (limit == 0) limit = UINT64_MAX;
   for (const pb::Sweep& sweep : selection.sweeps) {
     pb::ListRunsRequest request;
     request.set_sweep(sweep.id());
     if (columns.metric.empty()) columns.metric = sweep.objective().metric();
     request.add_series(columns.metric);
-    const Status status =
-        ForEachRun(connection, request, [&](const pb::Run& run) { runs.push_back(run); });
+    uint64_t total = 0;
+    const Status status = ForEachRun(
+        connection, request, [&](const pb::Run& run) { runs.push_back(run); }, limit, &total);
     if (!status.ok()) return context.Fail(status);
+    if (total > limit) {
+      context.Note(StrCat("the first ", limit, " of ", total, " runs of ", sweep.name(),
+                          "; --limit 0 lists all"));
+    }
   }
   for (const pb::Run& run : runs) {
     for (const pb::AxisValue& value : run.columns()) {

@@ -138,13 +138,21 @@ bool IsFailure(pb::RunState state) {
 }
 
 Status ForEachRun(Connection& connection, pb::ListRunsRequest request,
-                  const std::function<void(const pb::Run&)>& visit) {
-  if (request.page_size() == 0) request.set_page_size(kPageSize);
+                  const std::function<void(const pb::Run&)>& visit, uint64_t runs_max,
+                  uint64_t* total) {
+  if (request.page_size() == 0) {
+    request.set_page_size(static_cast<uint32_t>(std::min<uint64_t>(kPageSize, runs_max)));
+  }
+  uint64_t seen = 0;
   while (true) {
     pb::ListRunsResponse page;
     SWITCHYARD_RETURN_IF_ERROR(connection.ListRuns(request, &page));
-    for (const pb::Run& run : page.runs()) visit(run);
-    if (page.next_page_token().empty()) return OkStatus();
+    if (total != nullptr) *total = page.total();
+    for (const pb::Run& run : page.runs()) {
+      if (seen++ == runs_max) return OkStatus();
+      visit(run);
+    }
+    if (page.next_page_token().empty() || seen >= runs_max) return OkStatus();
     request.set_page_token(page.next_page_token());
   }
 }

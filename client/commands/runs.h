@@ -42,9 +42,10 @@ bool IsTerminal(v1::SweepState state);
 // Failed or quarantined: what exit code 2 stands for.
 bool IsFailure(v1::RunState state);
 
-// All pages of a list of runs, in order.
+// Runs of a list in order, page by page, up to `runs_max`. `total`, if given: how many there are.
 Status ForEachRun(Connection& connection, v1::ListRunsRequest request,
-                  const std::function<void(const v1::Run&)>& visit);
+                  const std::function<void(const v1::Run&)>& visit, uint64_t runs_max = UINT64_MAX,
+                  uint64_t* total = nullptr);
 Status ListSweeps(Connection& connection, bool with_finished, std::vector<v1::Sweep>* sweeps);
 
 // What selectors stand for: whole sweeps, and single runs. No sweep or run twice.

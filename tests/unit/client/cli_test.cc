@@ -254,6 +254,18 @@ TEST(List, ShowsRunsOfAllPages) {
   EXPECT_NE(RunOn(server, {"ls"}).out.find("no live sweeps"), std::string::npos);
 }
 
+// A limit cuts the list across pages and says what is missing; 0 lists all.
+TEST(List, LimitsRunsAndSaysSo) {
+  const FakeServer server({});
+  const Ran some = RunOn(server, {"ls", "demo", "--limit", "3"});
+  EXPECT_NE(some.out.find("demo/3"), std::string::npos) << some.out;
+  EXPECT_EQ(some.out.find("demo/4"), std::string::npos) << some.out;
+  EXPECT_NE(some.err.find("the first 3 of 6 runs"), std::string::npos) << some.err;
+  const Ran all = RunOn(server, {"ls", "demo", "--limit", "0"});
+  EXPECT_NE(all.out.find("demo/6"), std::string::npos) << all.out;
+  EXPECT_EQ(all.err, "");
+}
+
 // A hostile name does not reach the terminal as it is.
 TEST(List, EscapesNames) {
   const FakeServer server({.has_name_with_escape = true});
