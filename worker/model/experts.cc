@@ -9,6 +9,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "worker/model/dispatch.h"
 #include "worker/model/storage.h"
 
 namespace switchyard::model {
@@ -74,6 +75,18 @@ struct Saved : torch::CustomClassHolder {
   double scale = 1.0;
   at::ScalarType type = at::kFloat;
 };
+
+at::Tensor InnerMask(const InnerDropout& dropout, const Plan& plan, int64_t slots, int64_t width) {
+  const size_t n = plan.slots.size();
+  const int64_t per_sequence = dropout.tokens_per_sequence * slots;
+  std::vector<int64_t> sequences(n), rows(n);
+  for (size_t p = 0; p < n; ++p) {
+    sequences[p] = plan.slots[p] / per_sequence;
+    rows[p] = plan.slots[p] % per_sequence;
+  }
+  return DropoutMaskRows(dropout.stream, sequences.data(), rows.data(), static_cast<int64_t>(n),
+                         width);
+}
 
 struct MixFunction : Function<MixFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_, const at::Tensor& weights_,
@@ -292,20 +305,69 @@ struct MixFunction : Function<MixFunction> {
                                 int64_t end) {
     return plan.is_dense ? sorted : Slice(sorted, begin, end);
   }
-
-  static at::Tensor InnerMask(const InnerDropout& dropout, const Plan& plan, int64_t slots,
-                              int64_t width) {
-    const size_t n = plan.slots.size();
-    const int64_t per_sequence = dropout.tokens_per_sequence * slots;
-    std::vector<int64_t> sequences(n), rows(n);
-    for (size_t p = 0; p < n; ++p) {
-      sequences[p] = plan.slots[p] / per_sequence;
-      rows[p] = plan.slots[p] % per_sequence;
-    }
-    return DropoutMaskRows(dropout.stream, sequences.data(), rows.data(), static_cast<int64_t>(n),
-                           width);
-  }
 };
+
+// The same from ATen operations and their gradients, for tensors that are not the kernels'. Every
+// gather reads no row twice (but for the row of zeros, whose gradient nobody wants): the sums of
+// its backward pass have one term each, so that their order does not matter.
+at::Tensor MixByAten(const at::Tensor& x, const Assignment& assignment, const Experts& experts,
+                     const InnerDropout& dropout, at::ScalarType type) {
+  const at::Tensor& ids = assignment.expert_ids;
+  const int64_t N = x.size(0), D = x.size(1), K = ids.size(1), E = experts.w_in.size(0);
+  const int64_t F = experts.w_out.size(2);
+  const Plan plan = MakePlan(ids.cpu().contiguous(), E);
+  const auto P = static_cast<int64_t>(plan.slots.size());
+  std::vector<int64_t> sizes(static_cast<size_t>(E));
+  for (size_t e = 0; e < sizes.size(); ++e) sizes[e] = plan.offsets[e + 1] - plan.offsets[e];
+
+  std::vector<at::Tensor> inputs;
+  if (plan.is_dense) {
+    inputs.assign(static_cast<size_t>(E), x.to(type));
+  } else {
+    const at::Tensor slots = at::tensor(plan.slots, at::kLong).to(x.device());
+    const at::Tensor copies = x.to(type).unsqueeze(1).expand({N, K, D}).reshape({N * K, D});
+    inputs = copies.index_select(0, slots).split_with_sizes(sizes);
+  }
+  std::vector<at::Tensor> masks;
+  double scale = 1.0;
+  if (dropout.stream.active()) {
+    masks = InnerMask(dropout, plan, K, F).to(x.device()).eq(0).split_with_sizes(sizes);
+    scale = DropoutScale(dropout.stream.rate);
+  }
+  const std::vector<at::Tensor> in = experts.w_in.to(type).unbind();
+  const std::vector<at::Tensor> out = experts.w_out.to(type).unbind();
+  const std::vector<at::Tensor> b_in =
+      experts.b_in.defined() ? experts.b_in.unbind() : std::vector<at::Tensor>();
+  const std::vector<at::Tensor> b_out =
+      experts.b_out.defined() ? experts.b_out.unbind() : std::vector<at::Tensor>();
+  std::vector<at::Tensor> parts;
+  for (size_t e = 0; e < sizes.size(); ++e) {
+    at::Tensor h = at::mm(inputs[e], in[e].t());
+    switch (experts.kind) {
+      case FeedForwardKind::kRelu:
+        h = at::relu(b_in.empty() ? h : h + b_in[e]);
+        if (!masks.empty()) h = h.masked_fill(masks[e], 0.0) * scale;
+        break;
+      case FeedForwardKind::kSwiglu: {
+        const at::Tensor wide = h.to(WideType(type));
+        h = at::silu(wide.narrow(1, 0, F)) * wide.narrow(1, F, F);
+        break;
+      }
+      case FeedForwardKind::kGelu:
+        h = at::gelu(h);
+        break;
+    }
+    const at::Tensor y = at::mm(h.to(type), out[e].t());
+    parts.push_back(b_out.empty() ? y : (y + b_out[e]).to(type));
+  }
+  parts.push_back(at::zeros({1, D}, x.options().dtype(type)));
+  // A slot that is not routed takes the row of zeros, which is the last one.
+  std::vector<int64_t> rows = plan.rows;
+  std::replace(rows.begin(), rows.end(), int64_t{-1}, P);
+  const at::Tensor by_slot =
+      at::cat(parts).index_select(0, at::tensor(rows, at::kLong).to(x.device())).view({N, K, D});
+  return (assignment.weights.unsqueeze(2) * by_slot).sum(1);
+}
 
 void CheckShapes(const at::Tensor& x, const Assignment& assignment, const Experts& experts) {
   TORCH_CHECK(x.dim() == 2 && experts.w_in.dim() == 3 && x.size(1) == experts.w_in.size(2),
@@ -321,6 +383,10 @@ void CheckShapes(const at::Tensor& x, const Assignment& assignment, const Expert
 at::Tensor MixExperts(const at::Tensor& x, const Assignment& assignment, const Experts& experts,
                       const InnerDropout& dropout, Products products) {
   CheckShapes(x, assignment, experts);
+  if (!UsesKernels(x)) {
+    return MixByAten(x, assignment, experts, dropout,
+                     products == Products::kBfloat16 ? at::kBFloat16 : x.scalar_type());
+  }
   return MixFunction::apply(x, assignment.weights, experts.w_in, Optional(experts.b_in),
                             experts.w_out, Optional(experts.b_out),
                             assignment.expert_ids.contiguous(), experts.kind, dropout,
@@ -338,7 +404,9 @@ at::Tensor MixExpertsReference(const at::Tensor& x, const Assignment& assignment
   if (dropout.stream.active()) {
     const int64_t per_sequence = dropout.tokens_per_sequence;
     TORCH_CHECK(N % per_sequence == 0, N, " tokens in sequences of ", per_sequence);
-    keep = DropoutMask(dropout.stream, N / per_sequence, per_sequence * K, F).view({N, K, F});
+    keep = DropoutMask(dropout.stream, N / per_sequence, per_sequence * K, F)
+               .view({N, K, F})
+               .to(x.device());
     scale = DropoutScale(dropout.stream.rate);
   }
   at::Tensor result = at::zeros_like(x);

@@ -40,7 +40,8 @@ struct InnerDropout {
 // y_n = sum_k weights[n, k] F_{ids[n, k]}(x_n) in the type of `x` [N, D]; zero for a token without
 // an expert. One pass over the assignments sorted by expert (stable), each expert's product on a
 // contiguous slice; the sum over slots runs in slot order, so that the result is the same bits for
-// any number of threads. Gradients for x, weights and all expert tensors; an expert without tokens
+// any number of threads. On other devices the same sums by that device's operations, with one copy
+// of the ids to the host. Gradients for x, weights and all expert tensors; an expert without tokens
 // gets zeros.
 at::Tensor MixExperts(const at::Tensor& x, const Assignment& assignment, const Experts& experts,
                       const InnerDropout& dropout, Products products);

@@ -115,7 +115,8 @@ Pass BeginPass(const at::Tensor& tokens, const ForwardContext& context, int64_t 
               " ", tokens.scalar_type(), ", expected [B, T] int64");
   const at::Tensor flat = tokens.contiguous().view({-1});
   int64_t lowest = 0, highest = 0;
-  const auto* id = flat.const_data_ptr<int64_t>();
+  const at::Tensor on_host = flat.cpu();
+  const auto* id = on_host.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < flat.numel(); ++i) {
     lowest = std::min(lowest, id[i]);
     highest = std::max(highest, id[i]);
@@ -128,9 +129,9 @@ Pass BeginPass(const at::Tensor& tokens, const ForwardContext& context, int64_t 
       .sequences = B,
       .tokens_per_sequence = T,
       .token_ids = lowest < 0 ? flat.clamp_min(0) : flat,
-      .positions = at::arange(T).repeat({B}),
-      .sequence_ids =
-          (at::arange(B) + static_cast<int64_t>(context.first_sequence)).repeat_interleave(T),
+      .positions = at::arange(T, flat.options()).repeat({B}),
+      .sequence_ids = (at::arange(B, flat.options()) + static_cast<int64_t>(context.first_sequence))
+                          .repeat_interleave(T),
       .valid = flat.ge(0),
       .all_valid = lowest >= 0};
   return pass;

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "switchyard/v1/spec.pb.h"
+#include "worker/model/dispatch.h"
 
 namespace pb = ::switchyard::v1;
 
@@ -64,10 +65,18 @@ double Divisor(LossDefinition definition, int64_t top_k) {
 at::Tensor CountExperts(const at::Tensor& expert_ids, int64_t slots, int64_t experts,
                         int64_t groups, at::ScalarType type) {
   const at::Tensor ids = expert_ids.narrow(1, 0, slots).contiguous();
+  const int64_t per_group = ids.numel() / std::max<int64_t>(groups, 1);
+  if (!UsesKernels(ids)) {
+    // One more column takes what is not routed. Whole numbers: any order of adding is exact.
+    const at::Tensor index = ids.view({groups, per_group});
+    at::Tensor all = at::zeros({groups, experts + 1}, ids.options().dtype(at::kDouble));
+    all.scatter_add_(1, index.masked_fill(index.lt(0), experts),
+                     at::ones_like(index, all.options()));
+    return all.narrow(1, 0, experts).to(type);
+  }
   at::Tensor counts = at::zeros({groups, experts}, at::kDouble);
   const auto* id = ids.const_data_ptr<int64_t>();
   auto* out = counts.data_ptr<double>();
-  const int64_t per_group = ids.numel() / std::max<int64_t>(groups, 1);
   for (int64_t i = 0; i < ids.numel(); ++i) {
     if (id[i] >= 0) out[i / per_group * experts + id[i]] += 1;
   }
@@ -189,11 +198,10 @@ BalanceLosses::BalanceLosses(std::vector<LossConfig> configs, int64_t layers, in
 }
 
 void BalanceLosses::Count(const std::vector<LayerScores>& layers, uint64_t step) {
-  auto* last = step_.data_ptr<int64_t>();
-  if (*last != static_cast<int64_t>(step)) {
+  if (step_.item<int64_t>() != static_cast<int64_t>(step)) {
     counts_[0].copy_(counts_[1]);
     counts_[1].zero_();
-    *last = static_cast<int64_t>(step);
+    step_.fill_(static_cast<int64_t>(step));
   }
   const int64_t experts = counts_.size(2) - 1;
   for (size_t l = 0; l < layers.size(); ++l) {

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "worker/model/dispatch.h"
 #include "worker/model/kernels/kernels.h"
 #include "worker/model/storage.h"
 
@@ -56,6 +60,7 @@ struct DropoutFunction : Function<DropoutFunction> {
             Variable()};
   }
   static at::Tensor Apply(const at::Tensor& x, const at::Tensor& mask, double scale) {
+    if (!UsesKernels(x)) return (x * scale).masked_fill(mask.view(x.sizes()).eq(0), 0.0);
     at::Tensor y = at::empty_like(x);
     const TypedKernels& k = KernelsFor(x);
     const auto* from = static_cast<const char*>(x.const_data_ptr());
@@ -75,6 +80,11 @@ struct RmsNormFunction : Function<RmsNormFunction> {
     const at::Tensor x = x_.contiguous();
     const int64_t n = x.size(-1);
     const int64_t rows = x.numel() / std::max<int64_t>(n, 1);
+    if (!UsesKernels(x)) {
+      const at::Tensor scale = (x.square().mean(-1, /*keepdim=*/true) + eps).rsqrt();
+      ctx->save_for_backward({x, weight, scale});
+      return x * scale * weight;
+    }
     at::Tensor y = at::empty_like(x);
     at::Tensor rstd = at::empty({rows}, at::kDouble);
     const TypedKernels& k = KernelsFor(x);
@@ -95,6 +105,12 @@ struct RmsNormFunction : Function<RmsNormFunction> {
     const at::Tensor g = grads[0].contiguous();
     const int64_t n = x.size(-1);
     const int64_t rows = x.numel() / std::max<int64_t>(n, 1);
+    if (!UsesKernels(x)) {
+      const at::Tensor& scale = saved[2];
+      const at::Tensor gw = g * weight;
+      const at::Tensor c = (gw * x).mean(-1, /*keepdim=*/true) * scale.square();
+      return {scale * (gw - x * c), (g * x * scale).view({rows, n}).sum(0), Variable()};
+    }
     at::Tensor dx = at::empty_like(x);
     // One partial sum per block of rows: the result does not depend on the number of threads.
     constexpr int64_t kBlock = 256;
@@ -129,6 +145,11 @@ struct RopeFunction : Function<RopeFunction> {
     const at::Tensor x = x_.contiguous();
     const int64_t d = x.size(-1);
     const int64_t positions = x.size(-2);
+    if (!UsesKernels(x)) {
+      const at::Tensor a = x.narrow(-1, 0, d / 2), b = x.narrow(-1, d / 2, d / 2);
+      const at::Tensor signed_sin = sin * sign;
+      return at::cat({a * cos - b * signed_sin, b * cos + a * signed_sin}, -1).to(x.scalar_type());
+    }
     at::Tensor y = at::empty_like(x);
     const TypedKernels& k = KernelsFor(x);
     const Rows from(x, d), to(y, d), c(cos, d / 2), s(sin, d / 2);
@@ -188,17 +209,8 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
       at::Tensor probs = saved[5].defined()
                              ? saved[5]
                              : Softmax(h, w, bias, targets.narrow(0, begin, n), unused, begin);
-      at::Tensor d = at::empty_like(probs);
-      const TypedKernels& k = KernelsFor(probs);
-      const Rows p(probs, vocab), to(d, vocab);
-      const auto* t = targets.const_data_ptr<int64_t>() + begin;
-      const auto* scale = g.const_data_ptr<double>() + begin;
-      at::parallel_for(0, n, 16, [&](int64_t first, int64_t last) {
-        for (int64_t i = first; i < last; ++i) {
-          // A row that is not scored has gradient 0 whatever arrives for it.
-          k.cross_entropy_grad(p[i], t[i], t[i] < 0 ? 0.0 : scale[i], to[i], vocab);
-        }
-      });
+      const at::Tensor d =
+          LogitsGradient(probs, targets.narrow(0, begin, n), g.narrow(0, begin, n));
       at::Tensor dh = dhidden.narrow(0, begin, n);
       at::mm_out(dh, d, w);
       const at::Tensor dw = at::mm(d.t(), h);
@@ -207,8 +219,11 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
       } else {
         dweight = dw.to(weight.scalar_type());
       }
-      if (dbias.defined()) {
-        k.column_sum(d.const_data_ptr(), dbias.mutable_data_ptr(), n, vocab);
+      if (!dbias.defined()) continue;
+      if (UsesKernels(d)) {
+        KernelsFor(d).column_sum(d.const_data_ptr(), dbias.mutable_data_ptr(), n, vocab);
+      } else {
+        dbias.add_(d.sum(at::IntArrayRef{0}, /*keepdim=*/false, dbias.scalar_type()));
       }
     }
     if (!dweight.defined()) dweight = at::zeros_like(weight);
@@ -220,6 +235,31 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
             Variable()};
   }
 
+  // Of the rows' logits, from their probabilities and the gradients of their losses (double).
+  static at::Tensor LogitsGradient(const at::Tensor& probs, const at::Tensor& targets,
+                                   const at::Tensor& grad) {
+    const int64_t vocab = probs.size(1);
+    if (!UsesKernels(probs)) {
+      const auto type = probs.scalar_type();
+      const at::Tensor g =
+          grad.to(WideType(type)).masked_fill(targets.lt(0), 0.0).unsqueeze(1);  // [n, 1]
+      // One target per row: no two additions meet, so that the order does not matter.
+      return (probs * g).scatter_add_(1, targets.clamp_min(0).unsqueeze(1), g.neg()).to(type);
+    }
+    at::Tensor d = at::empty_like(probs);
+    const TypedKernels& k = KernelsFor(probs);
+    const Rows p(probs, vocab), to(d, vocab);
+    const auto* t = targets.const_data_ptr<int64_t>();
+    const auto* scale = grad.const_data_ptr<double>();
+    at::parallel_for(0, probs.size(0), 16, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        // A row that is not scored has gradient 0 whatever arrives for it.
+        k.cross_entropy_grad(p[i], t[i], t[i] < 0 ? 0.0 : scale[i], to[i], vocab);
+      }
+    });
+    return d;
+  }
+
   static int64_t ChunkRows(int64_t rows, int64_t vocab, int64_t elements) {
     const int64_t limit = elements > 0 ? elements : kChunkElements;
     return std::clamp<int64_t>(limit / vocab, 1, std::max<int64_t>(rows, 1));
@@ -229,6 +269,14 @@ struct CrossEntropyFunction : Function<CrossEntropyFunction> {
                             const at::Tensor& targets, at::Tensor& nll, int64_t begin) {
     at::Tensor logits = at::mm(hidden, w.t());
     const int64_t vocab = w.size(0);
+    if (!UsesKernels(logits)) {
+      const auto type = logits.scalar_type();
+      if (bias.defined()) logits = (logits + bias).to(type);
+      const at::Tensor logs = at::log_softmax(logits, 1, WideType(type));
+      const at::Tensor chosen = logs.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
+      nll.narrow(0, begin, chosen.size(0)).copy_(chosen.neg().masked_fill(targets.lt(0), 0.0));
+      return logs.exp().to(type);
+    }
     const TypedKernels& k = KernelsFor(logits);
     const Rows rows(logits, vocab);
     const auto* t = targets.const_data_ptr<int64_t>();
@@ -258,6 +306,96 @@ KeyRange AllowedKeys(int64_t i, int64_t memory, int64_t window) {
   return {window > 0 ? std::max<int64_t>(0, last - window + 1) : 0, last + 1};
 }
 
+// Sizes of one relative attention, for the operations between its products.
+struct AttentionShape {
+  int64_t batch, length, heads, keys, window;
+  double scale;
+
+  int64_t memory() const { return keys - length; }
+
+  // scores [B h, T, S] (of the content), position [h, B T, S] by distance: the weights in place.
+  at::Tensor Weights(at::Tensor scores, const at::Tensor& position) const {
+    const int64_t T = length, S = keys;
+    if (!UsesKernels(scores)) {
+      const at::Tensor row = RowNumbers(scores), key = KeyNumbers(scores);
+      const at::Tensor column = (key - row + (T - 1)).clamp_max(S - 1);  // [T, S]
+      const at::Tensor shifted = position.view({heads, batch, T, S})
+                                     .gather(3, column.expand({heads, batch, T, S}))
+                                     .transpose(0, 1)
+                                     .reshape({batch * heads, T, S});
+      const auto type = scores.scalar_type();
+      const at::Tensor sums = (scores.to(WideType(type)) + shifted) * scale;
+      return at::softmax(
+                 sums.masked_fill(Forbidden(scores), -std::numeric_limits<double>::infinity()), 2)
+          .to(type);
+    }
+    const TypedKernels& kernels = KernelsFor(scores);
+    const Rows rows(scores, S), distances(position, S);
+    const int64_t size = static_cast<int64_t>(scores.element_size());
+    at::parallel_for(0, batch * heads * T, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t i = r % T, head = r / T % heads, b = r / (T * heads);
+        const auto [lo, hi] = AllowedKeys(i, memory(), window);
+        // Key j is at distance memory + i - j, which is column T - 1 - i + j.
+        const char* shifted = distances[(head * batch + b) * T + i] + (T - 1 - i) * size;
+        kernels.rel_softmax(rows[r], shifted, rows[r], lo, hi, S, scale);
+      }
+    });
+    return scores;
+  }
+
+  // Turns the gradient `ds` of the weights into that of the scores [B h, T, S], in place where it
+  // can, and gives that of the position part [h, B T, S] too.
+  std::pair<at::Tensor, at::Tensor> Gradients(const at::Tensor& probs, at::Tensor ds) const {
+    const int64_t T = length, S = keys;
+    if (!UsesKernels(probs)) {
+      const auto type = probs.scalar_type();
+      const at::Tensor p = probs.to(WideType(type));
+      at::Tensor d = ds.to(WideType(type));
+      d = (p * (d - (p * d).sum(2, /*keepdim=*/true)) * scale)
+              .masked_fill(Forbidden(probs), 0.0)
+              .to(type);
+      const at::Tensor key = KeyNumbers(probs) - (T - 1) + RowNumbers(probs);  // of column c
+      const at::Tensor position = d.view({batch, heads, T, S})
+                                      .transpose(0, 1)
+                                      .gather(3, key.clamp_min(0).expand({heads, batch, T, S}))
+                                      .masked_fill(key.lt(0), 0.0)
+                                      .view({heads, batch * T, S});
+      return {d, position};
+    }
+    at::Tensor position = at::empty({heads, batch * T, S}, probs.options());
+    const TypedKernels& kernels = KernelsFor(probs);
+    const Rows p(probs, S), d(ds, S), distances(position, S);
+    const int64_t size = static_cast<int64_t>(probs.element_size());
+    at::parallel_for(0, batch * heads * T, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t i = row % T, head = row / T % heads, b = row / (T * heads);
+        const auto [lo, hi] = AllowedKeys(i, memory(), window);
+        kernels.softmax_grad(p[row], d[row], lo, hi, S, scale);
+        char* to = distances[(head * batch + b) * T + i];
+        const int64_t shift = T - 1 - i;
+        std::fill_n(to, shift * size, 0);
+        std::copy_n(d[row], (S - shift) * size, to + shift * size);
+      }
+    });
+    return {ds, position};
+  }
+
+ private:
+  at::Tensor RowNumbers(const at::Tensor& like) const {
+    return at::arange(length, like.options().dtype(at::kLong)).unsqueeze(1);
+  }
+  at::Tensor KeyNumbers(const at::Tensor& like) const {
+    return at::arange(keys, like.options().dtype(at::kLong)).unsqueeze(0);
+  }
+  // [T, S] bool: AllowedKeys of every row, negated.
+  at::Tensor Forbidden(const at::Tensor& like) const {
+    const at::Tensor last = RowNumbers(like) + memory(), key = KeyNumbers(like);
+    const at::Tensor later = key.gt(last);
+    return window > 0 ? later.logical_or(key.le(last - window)) : later;
+  }
+};
+
 struct RelativeAttentionFunction : Function<RelativeAttentionFunction> {
   // q, k, v, r come in the products' type, u and w in the parameters'.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
@@ -267,7 +405,6 @@ struct RelativeAttentionFunction : Function<RelativeAttentionFunction> {
     const at::Tensor mask = mask_.value_or(at::Tensor());
     const int64_t B = q.size(0), T = q.size(1), h = q.size(2), dh = q.size(3);
     const int64_t S = k.size(1);
-    const int64_t memory = S - T;
     const auto type = q.scalar_type();
     const double scale = 1.0 / std::sqrt(static_cast<double>(dh));
     const at::Tensor qu = (q + u).to(type).permute({0, 2, 1, 3}).contiguous().view({B * h, T, dh});
@@ -275,20 +412,9 @@ struct RelativeAttentionFunction : Function<RelativeAttentionFunction> {
     const at::Tensor kh = k.permute({0, 2, 1, 3}).contiguous().view({B * h, S, dh});
     const at::Tensor vh = v.permute({0, 2, 1, 3}).contiguous().view({B * h, S, dh});
     const at::Tensor rh = r.permute({1, 0, 2}).contiguous();  // [h, S, dh]
-    at::Tensor probs = at::bmm(qu, kh.transpose(1, 2));       // [B h, T, S], scores at first
-    const at::Tensor bd = at::bmm(qw, rh.transpose(1, 2));    // [h, B T, S]
-    const TypedKernels& kernels = KernelsFor(probs);
-    const Rows rows(probs, S), distances(bd, S);
-    const int64_t size = static_cast<int64_t>(probs.element_size());
-    at::parallel_for(0, B * h * T, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t i = row % T, head = row / T % h, b = row / (T * h);
-        const auto [lo, hi] = AllowedKeys(i, memory, window);
-        // Key j is at distance memory + i - j, which is column T - 1 - i + j.
-        const char* shifted = distances[(head * B + b) * T + i] + (T - 1 - i) * size;
-        kernels.rel_softmax(rows[row], shifted, rows[row], lo, hi, S, scale);
-      }
-    });
+    const AttentionShape shape{B, T, h, S, window, scale};
+    const at::Tensor probs = shape.Weights(at::bmm(qu, kh.transpose(1, 2)),   // [B h, T, S]
+                                           at::bmm(qw, rh.transpose(1, 2)));  // [h, B T, S]
     at::Tensor dropped = probs;
     if (mask.defined()) dropped = DropoutFunction::Apply(probs, mask, mask_scale);
     const at::Tensor out = at::bmm(dropped, vh);
@@ -304,7 +430,7 @@ struct RelativeAttentionFunction : Function<RelativeAttentionFunction> {
                      &probs = saved[5], &mask = saved[6], &u = saved[7];
     const auto sizes = ctx->saved_data["sizes"].toIntVector();
     const int64_t B = sizes[0], T = sizes[1], h = sizes[2], dh = sizes[3], S = sizes[4];
-    const int64_t window = sizes[5], memory = S - T;
+    const int64_t window = sizes[5];
     const double mask_scale = ctx->saved_data["mask_scale"].toDouble();
     const double scale = 1.0 / std::sqrt(static_cast<double>(dh));
     const at::Tensor g =
@@ -314,21 +440,8 @@ struct RelativeAttentionFunction : Function<RelativeAttentionFunction> {
     const at::Tensor dv = at::bmm(dropped.transpose(1, 2), g);
     at::Tensor ds = at::bmm(g, vh.transpose(1, 2));  // gradient of the weights, then of the scores
     if (mask.defined()) ds = DropoutFunction::Apply(ds, mask, mask_scale);
-    at::Tensor dbd = at::empty({h, B * T, S}, qu.options());
-    const TypedKernels& kernels = KernelsFor(probs);
-    const Rows p(probs, S), d(ds, S), distances(dbd, S);
-    const int64_t size = static_cast<int64_t>(probs.element_size());
-    at::parallel_for(0, B * h * T, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t i = row % T, head = row / T % h, b = row / (T * h);
-        const auto [lo, hi] = AllowedKeys(i, memory, window);
-        kernels.softmax_grad(p[row], d[row], lo, hi, S, scale);
-        char* to = distances[(head * B + b) * T + i];
-        const int64_t shift = T - 1 - i;
-        std::fill_n(to, shift * size, 0);
-        std::copy_n(d[row], (S - shift) * size, to + shift * size);
-      }
-    });
+    at::Tensor dbd;
+    std::tie(ds, dbd) = AttentionShape{B, T, h, S, window, scale}.Gradients(probs, ds);
     const at::Tensor dqu = at::bmm(ds, kh).view({B, h, T, dh});
     const at::Tensor dk = at::bmm(ds.transpose(1, 2), qu).view({B, h, S, dh});
     const at::Tensor dqw = at::bmm(dbd, rh).view({h, B, T, dh});
@@ -396,7 +509,7 @@ at::Tensor DropoutMaskRows(const DropoutStream& stream, const int64_t* sequence_
 at::Tensor Dropout(const at::Tensor& x, const DropoutStream& stream) {
   if (!stream.active()) return x;
   TORCH_CHECK(x.dim() == 3, "dropout over ", x.sizes(), ", expected [B, T, D]");
-  const at::Tensor mask = DropoutMask(stream, x.size(0), x.size(1), x.size(2));
+  const at::Tensor mask = DropoutMask(stream, x.size(0), x.size(1), x.size(2)).to(x.device());
   return DropoutFunction::apply(x, mask, DropoutScale(stream.rate));
 }
 
@@ -439,7 +552,8 @@ at::Tensor RelativeAttention(const RelativeAttentionInput& in) {
   at::Tensor mask;
   double scale = 1.0;
   if (in.dropout.active()) {
-    mask = DropoutMask(in.dropout, in.q.size(0), in.q.size(2) * in.q.size(1), in.k.size(1));
+    mask = DropoutMask(in.dropout, in.q.size(0), in.q.size(2) * in.q.size(1), in.k.size(1))
+               .to(in.q.device());
     scale = DropoutScale(in.dropout.rate);
   }
   return RelativeAttentionFunction::apply(in.q, in.k, in.v, in.r, in.u, in.w, in.window,

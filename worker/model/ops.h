@@ -6,8 +6,9 @@
 
 #include "common/base/rng.h"
 
-// Differentiable operations shared by the backbones. CPU, contiguous results; double works like
-// float throughout (tests). All throw c10::Error on wrong shapes.
+// Differentiable operations shared by the backbones, on any device (dispatch.h); the tensors of one
+// call lie on one device. Contiguous results; double works like float throughout (tests). All throw
+// c10::Error on wrong shapes.
 namespace switchyard::model {
 
 // Type that matrix products run in.
@@ -30,10 +31,11 @@ struct DropoutStream {
 
 // 1 / (1 - rate), with the rate as the masks realise it (in 65536ths).
 double DropoutScale(double rate);
-// [sequences, rows, width] uint8, 1 = keep. Element (b, r, i) depends on (stream, b, r, i, and
-// width rounded up to 8).
+// [sequences, rows, width] uint8 on the CPU, 1 = keep. Element (b, r, i) depends on (stream, b, r,
+// i, and width rounded up to 8).
 at::Tensor DropoutMask(const DropoutStream& stream, int64_t sequences, int64_t rows, int64_t width);
-// The masks of single rows: row_ids[j] is a row of sequence sequence_ids[j]; [n, width].
+// The masks of single rows: row_ids[j] is a row of sequence sequence_ids[j]; [n, width] on the
+// CPU.
 at::Tensor DropoutMaskRows(const DropoutStream& stream, const int64_t* sequence_ids,
                            const int64_t* row_ids, int64_t n, int64_t width);
 // x [B, T, D] with the mask of [B, T, D]; x itself when inactive.

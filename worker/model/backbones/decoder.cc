@@ -141,13 +141,17 @@ class Decoder final : public BackboneBase {
   // Angles in float32 (models.md 7.4), float64 for float64 parameters.
   void PrepareRope(int64_t T) {
     const auto type = embedding_.scalar_type();
-    if (cos_.defined() && cos_.size(0) == T && cos_.scalar_type() == type) return;
+    const auto device = embedding_.device();
+    if (cos_.defined() && cos_.size(0) == T && cos_.scalar_type() == type &&
+        cos_.device() == device) {
+      return;
+    }
     const at::Tensor frequency =
         at::pow(theta_, at::arange(0, head_dim_, 2, at::kDouble) / static_cast<double>(-head_dim_))
             .to(type);
     const at::Tensor angle = at::arange(T).to(type).unsqueeze(1) * frequency.unsqueeze(0);
-    cos_ = angle.cos();
-    sin_ = angle.sin();
+    cos_ = angle.cos().to(device);
+    sin_ = angle.sin().to(device);
   }
 
   const int64_t d_, heads_, kv_heads_, head_dim_;

@@ -163,7 +163,9 @@ class TransformerXl final : public BackboneBase {
   // [1, S, d]: sines, then cosines, of positions S - 1 ... 0, none beyond clamp_len.
   at::Tensor Positions(int64_t S) {
     const auto type = head_weight_.scalar_type();
-    if (positions_.defined() && positions_.size(1) == S && positions_.scalar_type() == type) {
+    const auto device = head_weight_.device();
+    if (positions_.defined() && positions_.size(1) == S && positions_.scalar_type() == type &&
+        positions_.device() == device) {
       return positions_;
     }
     at::Tensor distance = at::arange(S - 1, -1, -1, at::kDouble);
@@ -171,7 +173,7 @@ class TransformerXl final : public BackboneBase {
     const at::Tensor frequency =
         at::pow(10000.0, at::arange(0, d_, 2, at::kDouble) / static_cast<double>(-d_));
     const at::Tensor angle = distance.unsqueeze(1) * frequency.unsqueeze(0);
-    positions_ = at::cat({angle.sin(), angle.cos()}, 1).unsqueeze(0).to(type);
+    positions_ = at::cat({angle.sin(), angle.cos()}, 1).unsqueeze(0).to(type).to(device);
     return positions_;
   }
 

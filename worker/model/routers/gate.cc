@@ -1,6 +1,9 @@
+#include <tuple>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "worker/model/dispatch.h"
 #include "worker/model/routers/router.h"
 
 namespace switchyard::model {
@@ -34,6 +37,12 @@ at::Tensor SelectTopK(const at::Tensor& logits, int64_t k) {
   TORCH_CHECK(logits.dim() == 2 && k > 0 && k <= logits.size(1), "the ", k, " best of ",
               logits.sizes());
   const at::Tensor scores = logits.detach().contiguous();
+  if (!UsesKernels(scores)) {
+    // Stable and rising, so that equal scores keep their order; a NaN sorts behind every number.
+    const at::Tensor order =
+        std::get<1>(scores.neg().sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
+    return order.narrow(1, 0, k).contiguous();
+  }
   const int64_t experts = scores.size(1);
   at::Tensor picked = at::empty({scores.size(0), k}, at::kLong);
   auto* out = picked.data_ptr<int64_t>();
