@@ -292,7 +292,7 @@ TEST_F(TrainerTest, WithoutAGpuSaysWhy) {
   EXPECT_EQ(Run({"--attempt-dir", dir}), 69);
   const auto record = events::ReadExitRecord(dir + "/exit.json", 6, 0);
   ASSERT_TRUE(record.ok());
-  EXPECT_EQ(record->end_class, "device");
+  EXPECT_EQ(record->end_class, "infra");
   EXPECT_THAT(record->reason, HasSubstr("GPU"));
 }
 

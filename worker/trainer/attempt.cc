@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <new>
@@ -28,6 +29,7 @@
 #include "switchyard/v1/spec.pb.h"
 #include "worker/data/batcher.h"
 #include "worker/data/corpus.h"
+#include "worker/dist/gpu.h"
 #include "worker/model/model.h"
 #include "worker/train/checkpoint.h"
 #include "worker/train/exit_code.h"
@@ -148,16 +150,17 @@ class Attempt {
     } else if (const Status status = CheckRunKey(run_, attempt_); !status.ok()) {
       return Unheard(ExitCode::kSpec, status.message());
     }
-    if (attempt_.threads() == 0) attempt_.set_threads(1);
-    at::set_num_threads(static_cast<int>(attempt_.threads()));
-    at::set_num_interop_threads(1);
     at::Device device(at::kCPU);
     if (attempt_.device() == "gpu") {
-      if (!at::hasCUDA()) {
-        return Unheard(ExitCode::kDevice, "the attempt wants a GPU and this process sees none");
+      // Before torch's first use: it looks for CUDA once.
+      if (const Status status = PrepareGpu(); !status.ok()) {
+        return Unheard(ExitCode::kDevice, StrCat("the attempt wants a GPU: ", status.message()));
       }
       device = at::Device(at::kCUDA, 0);
     }
+    if (attempt_.threads() == 0) attempt_.set_threads(1);
+    at::set_num_threads(static_cast<int>(attempt_.threads()));
+    at::set_num_interop_threads(1);
 
     auto corpus = data::LoadCorpus(run_.data());
     if (!corpus.ok()) return Unheard(DataExit(corpus.status()), corpus.status().message());
@@ -215,6 +218,17 @@ class Attempt {
       attempt_.set_resume_checkpoint(stored.path);
       if (stored.epoch >= attempt_.epoch()) attempt_.set_epoch(stored.epoch + 1);
     }
+  }
+
+  // Loads the CUDA parts and makes equal runs give equal bits there.
+  static Status PrepareGpu() {
+    // cuBLAS reads it when its first handle is made; without it, its results vary with its streams.
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+    if (Status status = dist::LoadGpuSupport(); !status.ok()) return status;
+    at::Context& context = at::globalContext();
+    context.setDeterministicAlgorithms(true, /*warn_only=*/true);
+    context.setDeterministicFillUninitializedMemory(false);
+    return OkStatus();
   }
 
   static void MoveTo(const at::Device& device, model::LanguageModel& model) {
