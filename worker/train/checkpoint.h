@@ -88,8 +88,8 @@ void CopyTensors(const data::SafetensorsFile& file, const NamedTensors& live);
 // The tensors named "memory.<i>" in order; empty when there are none.
 std::vector<at::Tensor> ReadMemory(const data::SafetensorsFile& file);
 
-// Whole checkpoints of `run_key` in `root`, by rising (epoch, step), the order they were written in:
-// an attempt that fell back to an earlier step must not lose its own to older, further ones.
+// Whole checkpoints of `run_key` in `root`, by rising (epoch, step), the order they were written
+// in: an attempt that fell back to an earlier step must not lose its own to older, further ones.
 // Damaged ones and those of other runs are left out. Reads manifests only.
 struct StoredCheckpoint {
   std::string path;
