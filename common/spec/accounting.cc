@@ -87,22 +87,22 @@ Backbone OfDecoder(const pb::DecoderSpec& spec, const pb::TrainSpec& train, uint
 
 }  // namespace
 
-uint64_t VocabFromData(const pb::RunSpec& run) {
-  pb::Tokens tokens = pb::TOKENS_UNSPECIFIED;
+pb::Tokens TokensOf(const pb::RunSpec& run) {
   switch (run.data().kind_case()) {
     case pb::DataSpec::kFiles:
-      tokens = run.data().files().tokens();
-      break;
+      return run.data().files().tokens();
     case pb::DataSpec::kEnwik8:
-      tokens = run.data().enwik8().tokens();
-      break;
+      return run.data().enwik8().tokens();
     case pb::DataSpec::kWikitext:
-      tokens = run.data().wikitext().tokens();
-      break;
+      return run.data().wikitext().tokens();
     case pb::DataSpec::KIND_NOT_SET:
-      break;
+      return pb::TOKENS_UNSPECIFIED;
   }
-  return tokens == pb::TOKENS_BYTES256 ? 256 : 0;
+  return pb::TOKENS_UNSPECIFIED;
+}
+
+uint64_t VocabFromData(const pb::RunSpec& run) {
+  return TokensOf(run) == pb::TOKENS_BYTES256 ? 256 : 0;
 }
 
 Accounting Account(const pb::RunSpec& run, uint64_t vocab) {

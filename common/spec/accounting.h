@@ -4,7 +4,8 @@
 
 namespace switchyard::v1 {
 class RunSpec;
-}
+enum Tokens : int;
+}  // namespace switchyard::v1
 
 namespace switchyard::spec {
 
@@ -22,6 +23,9 @@ struct Accounting {
 
 // `run` with defaults filled in. `vocab` 0: from the tokens where they fix it (bytes256).
 Accounting Account(const v1::RunSpec& run, uint64_t vocab = 0);
+
+// How the run's data becomes token ids; unspecified without a data set.
+v1::Tokens TokensOf(const v1::RunSpec& run);
 
 // Vocabulary that the data's tokens fix (bytes256: 256), else 0.
 uint64_t VocabFromData(const v1::RunSpec& run);

@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/strings.h"
+#include "common/spec/accounting.h"
 #include "common/spec/canonical.h"
 #include "common/spec/fault.h"
 #include "common/spec/series.h"
@@ -28,21 +29,7 @@ Status FaultStatus(std::vector<spec::Fault> faults) {
 }
 
 std::string PrimaryMetric(const pb::RunSpec& run) {
-  pb::Tokens tokens = pb::TOKENS_UNSPECIFIED;
-  switch (run.data().kind_case()) {
-    case pb::DataSpec::kFiles:
-      tokens = run.data().files().tokens();
-      break;
-    case pb::DataSpec::kEnwik8:
-      tokens = run.data().enwik8().tokens();
-      break;
-    case pb::DataSpec::kWikitext:
-      tokens = run.data().wikitext().tokens();
-      break;
-    case pb::DataSpec::KIND_NOT_SET:
-      break;
-  }
-  switch (tokens) {
+  switch (spec::TokensOf(run)) {
     case pb::TOKENS_WORD:
       return "word_ppl";
     case pb::TOKENS_TXL204:
