@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/strings.h"
+#include "server/api/core.h"
 
 namespace switchyard::api {
 namespace {
@@ -69,6 +70,18 @@ void Call::Finish(const Status& status) {
 CallPtr ServiceContext::Start(grpc::CallbackServerContext* context, Method method) const {
   if (method < Method::kRegister) clients->Seen(context->peer());
   return std::make_shared<Call>(context, families, method);
+}
+
+grpc::ServerUnaryReactor* ServiceContext::Read(
+    grpc::CallbackServerContext* context, Method method,
+    std::function<Status(store::ReadStore&)> read) const {
+  CallPtr call = Start(context, method);
+  // Taken first: the call may end on the query thread before this function returns.
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  readers->Post([call, read = std::move(read)](Result<store::ReadStore*> store) {
+    call->Finish(store.ok() ? read(**store) : store.status());
+  });
+  return reactor;
 }
 
 }  // namespace switchyard::api

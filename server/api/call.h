@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,10 @@ class CallbackServerContext;
 class ServerUnaryReactor;
 class Status;
 }  // namespace grpc
+
+namespace switchyard::store {
+class ReadStore;
+}
 
 namespace switchyard::api {
 
@@ -89,6 +94,9 @@ struct ServiceContext {
   ClientTracker* clients = nullptr;
 
   CallPtr Start(grpc::CallbackServerContext* context, Method method) const;
+  // A call that only reads: `read` runs on a query thread and its outcome ends the call.
+  grpc::ServerUnaryReactor* Read(grpc::CallbackServerContext* context, Method method,
+                                 std::function<Status(store::ReadStore&)> read) const;
 };
 
 }  // namespace switchyard::api

@@ -105,23 +105,17 @@ grpc::ServerUnaryReactor* ResultsService::ListResults(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* ResultsService::GetCurve(grpc::CallbackServerContext* context,
                                                    const pb::GetCurveRequest* request,
                                                    pb::GetCurveResponse* response) {
-  CallPtr call = context_.Start(context, Method::kGetCurve);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
-    call->Finish(store.ok() ? Curve(**store, *request, response) : store.status());
+  return context_.Read(context, Method::kGetCurve, [request, response](store::ReadStore& store) {
+    return Curve(store, *request, response);
   });
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* ResultsService::ListSeries(grpc::CallbackServerContext* context,
                                                      const pb::ListSeriesRequest* request,
                                                      pb::ListSeriesResponse* response) {
-  CallPtr call = context_.Start(context, Method::kListSeries);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
-    call->Finish(store.ok() ? Series(**store, *request, response) : store.status());
+  return context_.Read(context, Method::kListSeries, [request, response](store::ReadStore& store) {
+    return Series(store, *request, response);
   });
-  return reactor;
 }
 
 }  // namespace

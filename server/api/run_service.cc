@@ -128,23 +128,17 @@ class RunService final : public pb::RunService::CallbackService {
 grpc::ServerUnaryReactor* RunService::ListRuns(grpc::CallbackServerContext* context,
                                                const pb::ListRunsRequest* request,
                                                pb::ListRunsResponse* response) {
-  CallPtr call = context_.Start(context, Method::kListRuns);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
-    call->Finish(store.ok() ? List(**store, *request, response) : store.status());
+  return context_.Read(context, Method::kListRuns, [request, response](store::ReadStore& store) {
+    return List(store, *request, response);
   });
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* RunService::GetRun(grpc::CallbackServerContext* context,
                                              const pb::GetRunRequest* request,
                                              pb::RunDetail* response) {
-  CallPtr call = context_.Start(context, Method::kGetRun);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
-    call->Finish(store.ok() ? Detail(**store, *request, response) : store.status());
+  return context_.Read(context, Method::kGetRun, [request, response](store::ReadStore& store) {
+    return Detail(store, *request, response);
   });
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* RunService::CancelRun(grpc::CallbackServerContext* context,
@@ -207,12 +201,9 @@ grpc::ServerUnaryReactor* RunService::ExplainRun(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* RunService::ReadLog(grpc::CallbackServerContext* context,
                                               const pb::ReadLogRequest* request,
                                               pb::ReadLogResponse* response) {
-  CallPtr call = context_.Start(context, Method::kReadLog);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
-    call->Finish(store.ok() ? Log(**store, *request, response) : store.status());
+  return context_.Read(context, Method::kReadLog, [request, response](store::ReadStore& store) {
+    return Log(store, *request, response);
   });
-  return reactor;
 }
 
 }  // namespace

@@ -173,12 +173,9 @@ grpc::ServerUnaryReactor* SweepService::SubmitSweep(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* SweepService::PlanSweep(grpc::CallbackServerContext* context,
                                                   const pb::PlanSweepRequest* request,
                                                   pb::PlanSweepResponse* response) {
-  CallPtr call = context_.Start(context, Method::kPlanSweep);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
-    call->Finish(store.ok() ? Plan(**store, *request, response) : store.status());
+  return context_.Read(context, Method::kPlanSweep, [request, response](store::ReadStore& store) {
+    return Plan(store, *request, response);
   });
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* SweepService::ListSweeps(grpc::CallbackServerContext* context,
