@@ -7,6 +7,7 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 option(SWITCHYARD_TORCH "Build the trainer and what needs LibTorch" ON)
 option(SWITCHYARD_GPU "Build CUDA and NCCL code where the toolkit is found" ON)
+option(SWITCHYARD_FAILPOINTS "Let the environment end a process at a named place (fault tests)" ON)
 set(SWITCHYARD_SANITIZE "" CACHE STRING "Sanitizers: empty, address, or thread")
 
 if(NOT CMAKE_BUILD_TYPE)

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
@@ -146,17 +147,20 @@ Status Serve(const Config& config) {
     return FailedPrecondition(
         StrCat("another coordinator uses ", config.data_dir, " (", lock.status().message(), ")"));
   }
+  SWITCHYARD_FAILPOINT("serve.locked");
   const std::string ready = StrCat(config.data_dir, "/ready.json");
   unlink(ready.c_str());
   SWITCHYARD_ASSIGN_OR_RETURN(
       std::unique_ptr<store::Store> store,
       store::OpenSqliteStore({.data_dir = config.data_dir, .now_ms = UnixMilliseconds()}));
+  SWITCHYARD_FAILPOINT("serve.store_opened");
   std::vector<std::unique_ptr<store::ReadStore>> readers;
   for (int i = 0; i < kQueryThreads; ++i) {
     SWITCHYARD_ASSIGN_OR_RETURN(std::unique_ptr<store::ReadStore> reader, store->OpenReader());
     readers.push_back(std::move(reader));
   }
 
+  SWITCHYARD_FAILPOINT("serve.readers_opened");
   auto registry = std::make_shared<prometheus::Registry>();
   server_metrics::RpcFamilies rpc(registry.get(), api::MethodNames());
   server_metrics::Families families(
@@ -169,6 +173,7 @@ Status Serve(const Config& config) {
   SWITCHYARD_ASSIGN_OR_RETURN(std::unique_ptr<Reducer> reducer,
                               Reducer::Make(std::move(store), &families, &clients, &live_runs,
                                             {.data_dir = config.data_dir, .metrics_address = {}}));
+  SWITCHYARD_FAILPOINT("serve.state_loaded");
   QueryPool queries(std::move(readers), &families);
 
   SWITCHYARD_ASSIGN_OR_RETURN(std::unique_ptr<metrics::Exposer> exposer,
@@ -178,7 +183,9 @@ Status Serve(const Config& config) {
   exposer->AddCollectable(std::make_shared<LagCollectable>(reducer.get(), exposer.get()));
   exposer->AddPath("/sd", "application/json", [&] { return reducer->ServiceDiscovery(); });
   reducer->SetMetricsAddress(exposer->address());
+  SWITCHYARD_FAILPOINT("serve.exposer_started");
   reducer->Start(&queries);
+  SWITCHYARD_FAILPOINT("serve.reducer_started");
 
   const api::ServiceContext context{
       .core = reducer.get(), .readers = &queries, .families = &rpc, .clients = &clients};
@@ -191,22 +198,29 @@ Status Serve(const Config& config) {
   int loopback_port = 0;
   Result<std::unique_ptr<grpc::Server>> server = StartServer(config, services, &loopback_port);
   if (server.ok()) {
+    SWITCHYARD_FAILPOINT("serve.listening");
     SWITCHYARD_RETURN_IF_ERROR(WriteReady(config, loopback_port, exposer->address()));
     LogInfo("serving on ", config.socket, ", metrics on http://", exposer->address(), "/metrics");
+    SWITCHYARD_FAILPOINT("serve.ready");
     NotifyServiceManager("READY=1");
     WaitForSignal(signals, *reducer);
     LogInfo("stopping");
     NotifyServiceManager("STOPPING=1");
     unlink(ready.c_str());
+    SWITCHYARD_FAILPOINT("stop.not_ready");
     (*server)->GetHealthCheckService()->SetServingStatus(false);
     // Parked calls first: a call parked after the shutdown began would hold it up.
     reducer->Drain();
+    SWITCHYARD_FAILPOINT("stop.drained");
     (*server)->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    SWITCHYARD_FAILPOINT("stop.server_down");
     unlink(config.socket.c_str());
   }
   exposer->Stop();
   queries.Stop();
+  SWITCHYARD_FAILPOINT("stop.queries_stopped");
   const Status stopped = reducer->Stop();
+  SWITCHYARD_FAILPOINT("stop.store_closed");
   return server.ok() ? stopped : server.status();
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
@@ -275,7 +276,11 @@ void Reducer::RunGroup(std::vector<Input> group) {
   // Placing writes: not in the group of a heartbeat while nothing can be written.
   if (needs_schedule_ && !was_degraded) RunSchedule(turn);
   if (CommitTurn(turn, inputs)) {
-    for (const std::function<void()>& release : turn.releases_) release();
+    for (const std::function<void()>& release : turn.releases_) {
+      SWITCHYARD_FAILPOINT("group.reply");
+      release();
+    }
+    SWITCHYARD_FAILPOINT("group.replied");
     WakeParked();
     RequestProposals();
     return;
@@ -300,6 +305,7 @@ void Reducer::RunGroup(std::vector<Input> group) {
 bool Reducer::CommitTurn(Turn& turn, size_t inputs) {
   FinishWrites(turn);
   if (!turn.writes_.empty()) {
+    SWITCHYARD_FAILPOINT("group.decided");
     Coalesce(&turn.writes_);
     const auto start = SteadyClock::now();
     const Status status = store_->Commit(turn.writes_);
@@ -323,6 +329,7 @@ bool Reducer::CommitTurn(Turn& turn, size_t inputs) {
     }
     was_committed_ = true;
     degraded_ = -1;
+    SWITCHYARD_FAILPOINT("group.committed");
   }
   contacts_before_.clear();
   for (const scheduler::AttemptRow& attempt : std::exchange(going_live_, {})) GoLive(attempt);
@@ -378,6 +385,7 @@ void Reducer::RunSchedule(Turn& turn) {
   if (state_.queued == 0) return;
   const auto start = SteadyClock::now();
   const scheduler::Decision decision = turn.Decide(scheduler::Schedule{});
+  SWITCHYARD_FAILPOINT("schedule.decided");
   families_->scheduler_pass_seconds->Observe(SecondsSince(start));
   const auto* answer = std::get_if<scheduler::ScheduleAnswer>(&decision.answer);
   // A full pass has left something for the next one; a shorter one has placed what fits.
@@ -407,6 +415,7 @@ void Reducer::RunTick() {
         {.queue = QueueClass::kMutation, .decide = [](Turn&) {}, .refuse = [](const Status&) {}});
   }
   if (!group.empty()) RunGroup(std::move(group));
+  SWITCHYARD_FAILPOINT("tick.done");
   families_->CountSlotSeconds(state_, static_cast<double>(kTickMs) / 1000);
   EndParked(/*all=*/false);
   RequestProposals();
@@ -461,6 +470,7 @@ void Reducer::RequestProposals() {
                               return;
                             }
                             turn.Decide(event);
+                            SWITCHYARD_FAILPOINT("propose.decided");
                           },
                       .refuse = [](const Status&) {}});
     });

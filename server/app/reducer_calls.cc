@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/sha256.h"
 #include "common/base/strings.h"
 #include "server/app/reducer.h"
@@ -28,6 +29,7 @@ void Reducer::Register(scheduler::Register event, api::Callback<api::RegisterRep
                .decide =
                    [this, event, done](Turn& turn) {
                      const scheduler::Decision decision = turn.Decide(event);
+                     SWITCHYARD_FAILPOINT("register.decided");
                      turn.Release([this, done, status = decision.status, nonce = event.nonce] {
                        if (!status.ok()) return done(status);
                        done(api::RegisterReply{
@@ -48,6 +50,7 @@ void Reducer::Heartbeat(scheduler::Heartbeat event, api::Callback<api::Desired> 
                .decide =
                    [this, shared, done](Turn& turn) {
                      const scheduler::Decision decision = turn.Decide(*shared);
+                     SWITCHYARD_FAILPOINT("heartbeat.decided");
                      if (!decision.status.ok()) {
                        turn.Release([done, status = decision.status] { done(status); });
                        return;
@@ -167,6 +170,7 @@ void Reducer::Submit(api::SubmitInput input, api::Callback<api::SubmitReply> don
                .decide =
                    [this, shared, done](Turn& turn) {
                      Result<api::SubmitReply> reply = DecideSubmit(turn, *shared);
+                     SWITCHYARD_FAILPOINT("submit.decided");
                      turn.Release([done, reply = std::move(reply)] { done(reply); });
                    },
                .refuse = [done](const Status& status) { done(status); }});
@@ -243,6 +247,7 @@ void Reducer::Cancel(api::CancelInput input, api::Callback<uint64_t> done) {
                .decide =
                    [this, shared, done](Turn& turn) {
                      Result<uint64_t> affected = DecideCancel(turn, *shared);
+                     SWITCHYARD_FAILPOINT("cancel.decided");
                      turn.Release([done, affected] { done(affected); });
                    },
                .refuse = [done](const Status& status) { done(status); }});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
 #include "server/api/batch.h"
@@ -225,6 +226,7 @@ void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> don
            [this, shared, done](Turn& turn) {
              const api::AppendInput& input = *shared;
              const scheduler::Decision decision = turn.Decide(input.event);
+             SWITCHYARD_FAILPOINT("append.decided");
              if (!decision.status.ok()) {
                turn.Release([done, status = decision.status] { done(status); });
                return;
@@ -266,6 +268,7 @@ void Reducer::AppendLog(scheduler::AppendLog event, std::string data,
                .decide =
                    [event, text, committed](Turn& turn) {
                      const scheduler::Decision decision = turn.Decide(event);
+                     SWITCHYARD_FAILPOINT("append_log.decided");
                      if (!decision.status.ok()) {
                        turn.Release([committed, status = decision.status] { committed(status); });
                        return;

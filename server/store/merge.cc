@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "server/store/chunks.h"
 #include "server/store/limits.h"
@@ -58,6 +59,7 @@ Status MergeChunks(Connection& writer, int64_t series, std::span<const Piece> pi
     last_seq = read.Uint(1);
   }
   SWITCHYARD_RETURN_IF_ERROR(DeletePieces(writer, "DELETE FROM chunks WHERE id = ?1", pieces));
+  SWITCHYARD_FAILPOINT("merge.pieces_deleted");
   std::string blob;
   EncodeChunk(columns, &blob);
   Statement insert = writer.Prepare(
@@ -89,6 +91,7 @@ Status MergePieces(Connection& writer, const RowWriter::LogKey& key,
     }
   }
   SWITCHYARD_RETURN_IF_ERROR(DeletePieces(writer, "DELETE FROM logs WHERE id = ?1", pieces));
+  SWITCHYARD_FAILPOINT("merge.log_deleted");
   Statement insert = writer.Prepare(
       "INSERT INTO logs(epoch, rank, stream, \"offset\", n, codec, blob) "
       "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
@@ -181,6 +184,7 @@ Status MergeStream(Connection& writer, Epoch epoch, uint32_t rank) {
     SWITCHYARD_RETURN_IF_ERROR(
         MergeLog(writer, {epoch.value, rank, static_cast<uint8_t>(stream)}, MergeEnd::kFinal));
   }
+  SWITCHYARD_FAILPOINT("merge.stream_rewritten");
   Statement mark =
       writer.Prepare("UPDATE streams SET is_merged = 1 WHERE epoch = ?1 AND rank = ?2");
   return mark.Bind(1, epoch.value).Bind(2, rank).Run();

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "common/base/failpoint.h"
 #include "common/base/file.h"
 #include "common/base/sha256.h"
 #include "common/base/strings.h"
@@ -79,13 +80,16 @@ Status Migrate(Connection& writer, std::span<const Migration> migrations, int64_
             writer.Execute("CREATE TABLE migrations(version INTEGER PRIMARY KEY, name TEXT NOT "
                            "NULL, sha256 TEXT NOT NULL, applied_ms INTEGER NOT NULL) STRICT"));
       }
+      SWITCHYARD_FAILPOINT("migrate.begin");
       SWITCHYARD_RETURN_IF_ERROR(writer.Execute(std::string(migration.sql)));
+      SWITCHYARD_FAILPOINT("migrate.applied");
       Statement insert = writer.Prepare(
           "INSERT INTO migrations(version, name, sha256, applied_ms) VALUES (?1, ?2, ?3, ?4)");
       const std::string digest = Sha256Hex(migration.sql);
       insert.Bind(1, migration.version).Bind(2, migration.name).Bind(3, digest);
       insert.Bind(4, now_unix_ms);
       SWITCHYARD_RETURN_IF_ERROR(insert.Run());
+      SWITCHYARD_FAILPOINT("migrate.recorded");
       return writer.Execute(StrCat("PRAGMA user_version=", migration.version));
     }));
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
@@ -199,7 +200,9 @@ Status SqliteStore::Start(const std::string& sentinel_path, bool is_new, int64_t
   writer_.SetNow(now_ms);
   SWITCHYARD_ASSIGN_OR_RETURN(sentinel_, TailSentinel::Open(sentinel_path));
   if (is_new) SWITCHYARD_RETURN_IF_ERROR(CheckSentinel(is_new));
+  SWITCHYARD_FAILPOINT("store.sentinel_opened");
   SWITCHYARD_RETURN_IF_ERROR(Migrate(*db_, EmbeddedMigrations(), now_ms));
+  SWITCHYARD_FAILPOINT("store.migrated");
   const Uuid fresh = NewUuidV4();
   SWITCHYARD_RETURN_IF_ERROR(db_->Transact([&] {
     return db_
@@ -211,21 +214,26 @@ Status SqliteStore::Start(const std::string& sentinel_path, bool is_new, int64_t
   }));
   SWITCHYARD_RETURN_IF_ERROR(ReadMeta());
   if (!is_new) SWITCHYARD_RETURN_IF_ERROR(CheckSentinel(is_new));
+  SWITCHYARD_FAILPOINT("store.meta_read");
   ++meta_.boot;
   SWITCHYARD_RETURN_IF_ERROR(
       Write([&] { return db_->Prepare("UPDATE meta SET boot = ?1").Bind(1, meta_.boot).Run(); }));
+  SWITCHYARD_FAILPOINT("store.boot_raised");
   return Checkpoint(Connection::CheckpointMode::kTruncate);
 }
 
 Status SqliteStore::Write(const std::function<Status()>& body) {
+  SWITCHYARD_FAILPOINT("store.begin");
   const Status status = db_->Transact([&]() -> Status {
     SWITCHYARD_RETURN_IF_ERROR(body());
+    SWITCHYARD_FAILPOINT("store.rows_written");
     return db_->Prepare("UPDATE meta SET tail_seq = ?1").Bind(1, tail_seq_ + 1).Run();
   });
   if (!status.ok()) {
     writer_.Forget();
     return status;
   }
+  SWITCHYARD_FAILPOINT("store.committed");
   ++tail_seq_;
   is_checkpointed_ = false;
   if (db_->WalBytes() < wal_bytes_seen_) checkpoint_due_bytes_ = kWalBytes;
@@ -236,9 +244,11 @@ Status SqliteStore::Write(const std::function<Status()>& body) {
                                      .generation = meta_.generation,
                                      .boot = meta_.boot,
                                      .tail_seq = tail_seq_});
+  SWITCHYARD_FAILPOINT("store.sentinel_written");
   if (const int64_t now = MonotonicNow().ms; now - sentinel_synced_ms_ >= kSentinelSyncMs) {
     sentinel_synced_ms_ = now;
     if (witness.ok()) witness = sentinel_->Sync();
+    SWITCHYARD_FAILPOINT("store.sentinel_synced");
   }
   if (!witness.ok()) LogWarning("tail sentinel: ", witness.message());
   return OkStatus();
@@ -274,10 +284,12 @@ Status SqliteStore::CheckpointWhenLong() {
 }
 
 Status SqliteStore::Checkpoint(Connection::CheckpointMode mode) {
+  SWITCHYARD_FAILPOINT("checkpoint.begin");
   const auto start = std::chrono::steady_clock::now();
   SWITCHYARD_ASSIGN_OR_RETURN(const bool is_complete, db_->Checkpoint(mode));
   last_checkpoint_seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  SWITCHYARD_FAILPOINT("checkpoint.done");
   ++checkpoints_;
   checkpointed_ms_ = MonotonicNow().ms;
   if (is_complete) is_checkpointed_ = true;
@@ -303,6 +315,7 @@ Result<bool> SqliteStore::MergeOnce() {
       for (int i = 0; i < 16 && !series_to_merge_.empty(); ++i) {
         SWITCHYARD_RETURN_IF_ERROR(
             MergeSeries(*db_, series_to_merge_.front(), MergeEnd::kMoreComes));
+        SWITCHYARD_FAILPOINT("merge.series");
         series_to_merge_.pop_front();
       }
       return OkStatus();
@@ -312,6 +325,7 @@ Result<bool> SqliteStore::MergeOnce() {
   if (!logs_to_merge_.empty()) {
     SWITCHYARD_RETURN_IF_ERROR(
         Write([&] { return MergeLog(*db_, logs_to_merge_.front(), MergeEnd::kMoreComes); }));
+    SWITCHYARD_FAILPOINT("merge.log");
     logs_to_merge_.pop_front();
     return true;
   }
@@ -326,6 +340,7 @@ Result<bool> SqliteStore::MergeOnce() {
     rank = static_cast<uint32_t>(read.Uint(1));
   }
   SWITCHYARD_RETURN_IF_ERROR(Write([&] { return MergeStream(*db_, epoch, rank); }));
+  SWITCHYARD_FAILPOINT("merge.stream");
   return true;
 }
 
@@ -388,7 +403,9 @@ Result<std::unique_ptr<ReadStore>> SqliteStore::OpenReader() {
 }
 
 Status SqliteStore::Close() {
+  SWITCHYARD_FAILPOINT("close.begin");
   SWITCHYARD_RETURN_IF_ERROR(Checkpoint(Connection::CheckpointMode::kTruncate));
+  SWITCHYARD_FAILPOINT("close.checkpointed");
   db_->RemoveLogOnClose();
   return sentinel_->Sync();
 }
@@ -399,6 +416,7 @@ Result<std::unique_ptr<Store>> OpenSqliteStore(const OpenOptions& options) {
   SWITCHYARD_RETURN_IF_ERROR(MakeDirectories(options.data_dir, 0700));
   const std::string path = options.data_dir + "/switchyard.db";
   SWITCHYARD_ASSIGN_OR_RETURN(UniqueFd lock, LockFile(path + ".lock"));
+  SWITCHYARD_FAILPOINT("store.locked");
   const bool is_new = !FileExists(path);
   SWITCHYARD_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection,
                               Connection::Open(path, Connection::Mode::kWriter));
