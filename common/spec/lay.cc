@@ -31,6 +31,11 @@ bool IsWritable(const FieldDescriptor* field) {
   static const std::set<const FieldDescriptor*> hidden = {
       pb::RunSpec::descriptor()->FindFieldByNumber(pb::RunSpec::kSeedFieldNumber),
       pb::RunSpec::descriptor()->FindFieldByNumber(pb::RunSpec::kNumericsClassFieldNumber),
+      pb::RunSpec::descriptor()->FindFieldByNumber(pb::RunSpec::kInputsFieldNumber),
+      pb::InitSpec::descriptor()->FindFieldByNumber(pb::InitSpec::kStepFieldNumber),
+      pb::InitSpec::descriptor()->FindFieldByNumber(pb::InitSpec::kDigestFieldNumber),
+      pb::SpaceSpec::descriptor()->FindFieldByNumber(pb::SpaceSpec::kOrderFieldNumber),
+      pb::StageSpec::descriptor()->FindFieldByNumber(pb::StageSpec::kPolicyFieldNumber),
       pb::SweepSpec::descriptor()->FindFieldByNumber(pb::SweepSpec::kPolicyFieldNumber),
       pb::SweepSpec::descriptor()->FindFieldByNumber(pb::SweepSpec::kSetsFieldNumber),
   };
@@ -112,7 +117,8 @@ void Collect(const Descriptor* descriptor, const std::string& path, std::vector<
     if (!IsWritable(field)) continue;
     const std::string name = WrittenName(field);
     out->push_back({name, path});
-    if (field->message_type() != nullptr) {
+    // Values and options of jobs have no fields of their own.
+    if (field->message_type() != nullptr && field->message_type() != pb::ValueEntry::descriptor()) {
       Collect(field->message_type(), path.empty() ? name : StrCat(path, ".", name), out);
     }
   }

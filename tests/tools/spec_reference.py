@@ -15,9 +15,11 @@ PROTO = ROOT / "proto/switchyard/v1/spec.proto"
 PAGE = ROOT / "docs/spec-reference.md"
 
 # Not in the file that a person writes.
-SKIPPED_MESSAGES = {"AttemptSpec", "Value", "ValueList", "ValueMap", "ValueEntry", "SetEntry"}
+SKIPPED_MESSAGES = {"AttemptSpec", "Value", "ValueList", "ValueMap", "ValueEntry", "SetEntry",
+                    "InputSpec"}
 SKIPPED_FIELDS = {("SweepSpec", "policy"), ("SweepSpec", "sets"), ("RunSpec", "seed"),
-                  ("RunSpec", "numerics_class")}
+                  ("RunSpec", "numerics_class"), ("RunSpec", "inputs"), ("InitSpec", "step"),
+                  ("InitSpec", "digest"), ("SpaceSpec", "order"), ("StageSpec", "policy")}
 SECTIONS = {"RunSpec": "One run: the fields of `base`", "SweepSpec": "The sweep file"}
 SCALARS = {"string": "text", "double": "number", "bool": "true or false", "uint32": "whole number",
            "uint64": "whole number", "int32": "whole number, may be negative"}
@@ -100,12 +102,18 @@ def type_text(member, messages, enums):
     kind = member["type"]
     if member["name"].endswith("_ms"):
         text = "duration"
+    elif member["name"].endswith("_bytes") and kind == "uint64":
+        text = "size"
     elif kind in SCALARS:
         text = SCALARS[kind]
     elif kind in enums:
         text = ", ".join(f"`{name}`" for name, _ in enum_values(enums[kind]))
     elif kind == "Value":
         text = "any value of the field"
+    elif kind == "ValueEntry":
+        return "mapping from names to values"
+    elif kind == "SetEntry":
+        return "mapping from paths to values"
     else:
         text = f"[{words(kind)}](#{words(kind).lower().replace(' ', '-')})"
     if member["label"] == "repeated":
@@ -127,9 +135,10 @@ def message_section(message, messages, enums):
         return lines
     lines += ["| field | type | meaning |", "|---|---|---|"]
     for member in members:
-        name = member["name"].removesuffix("_ms")
+        name = member["name"].removesuffix("_ms").removesuffix("_bytes") \
+            if member["type"] == "uint64" else member["name"]
         # The form of names would read as a link.
-        comment = re.sub(r"(\[a-z0-9\]\(\S+\)\?)", r"`\1`", member["comment"]).replace(", milliseconds", "").replace("Milliseconds of w", "W")
+        comment = re.sub(r"(\[a-z0-9\]\(\S+\)\?)", r"`\1`", member["comment"]).replace(", milliseconds", "").replace("Milliseconds of w", "W").replace(", bytes", "")
         if member["oneof"]:
             comment = "One of the kinds. " + comment
         lines.append(f"| `{name}` | {cell(type_text(member, messages, enums))} | {cell(comment)} |")
