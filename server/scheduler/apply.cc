@@ -246,6 +246,12 @@ State Restore(StoredRows rows, const Now& now) {
     if (IsTerminal(status.state)) applier(status);
   }
   for (const CheckpointRow& row : rows.checkpoints) applier(row);
+  // Rows of ended runs may have taken the place of a live one with the same identity.
+  for (const RunRow& row : rows.runs) {
+    const Run* run = state.FindRun(row.id);
+    if (run == nullptr || IsTerminal(run->status.state)) continue;
+    state.live_keys[LiveKey(row.project, row.run_key)] = row.id;
+  }
   return state;
 }
 

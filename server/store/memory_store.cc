@@ -753,9 +753,16 @@ class MemoryStore final : public MemoryReading<Store> {
 };
 
 void MemoryStore::LoadRuns(Snapshot* out) const {
+  // A run that has ended stays while a stream of it is open.
+  std::set<RunId> open;
+  for (const auto& [epoch, attempt] : t().attempts) {
+    for (const auto& [rank, stream] : attempt.streams) {
+      if (!stream.sealed) open.insert(attempt.row.run);
+    }
+  }
   std::vector<const StoredRun*> runs;
   for (const auto& [id, run] : t().runs) {
-    if (!IsTerminal(run.status.state)) runs.push_back(&run);
+    if (!IsTerminal(run.status.state) || open.contains(id)) runs.push_back(&run);
   }
   std::ranges::sort(runs, {}, &StoredRun::order);
   for (const StoredRun* run : runs) {

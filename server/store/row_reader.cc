@@ -780,7 +780,10 @@ Status RowReader::LoadRunParts(int64_t key, RunId id, Snapshot* out) {
 Status RowReader::LoadRuns(Snapshot* out) {
   Statement read = db_.Prepare(StrCat("SELECT ", kRunColumns,
                                       " FROM runs r JOIN sweeps s ON s.id = r.sweep "
-                                      "WHERE r.state < 5 ORDER BY r.id"));
+                                      // A run that has ended stays while a stream of it is open.
+                                      "WHERE r.id IN (SELECT id FROM runs WHERE state < 5 UNION "
+                                      "SELECT a.run FROM streams t JOIN attempts a ON a.epoch = "
+                                      "t.epoch WHERE t.sealed = 0) ORDER BY r.id"));
   while (true) {
     SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
     if (!has_row) return OkStatus();

@@ -689,7 +689,10 @@ TEST_P(StoreSuite, LoadsWhatIsLive) {
   ASSERT_TRUE(snapshot.ok()) << snapshot.status().ToString();
   EXPECT_THAT(snapshot->sweeps, SizeIs(1));
   EXPECT_EQ(snapshot->sweeps[0].spec, "");
-  ASSERT_THAT(snapshot->runs, SizeIs(2));
+  // Run 11 has ended, the stream of its attempt has not.
+  ASSERT_THAT(snapshot->runs, SizeIs(3));
+  EXPECT_EQ(snapshot->runs[2].id, MakeRunId(11));
+  EXPECT_EQ(snapshot->run_status[2].state, RunState::kFailed);
   EXPECT_EQ(snapshot->runs[0].id, MakeRunId(1));
   EXPECT_EQ(snapshot->runs[0].spec, "");
   EXPECT_EQ(snapshot->run_status[0].state, RunState::kActive);

@@ -1,0 +1,208 @@
+"""A cluster of real programs with toy trainers, and the oracle that every fault test ends with."""
+import json
+import os
+import pathlib
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+import harness  # noqa: E402
+from harness import BIN, SOURCE, Cluster, wait_until  # noqa: E402
+
+TOY = BIN / "switchyard_toytrainer_tool"
+TERMINAL = {"succeeded", "failed", "cancelled", "stopped_early", "quarantined"}
+
+# A document is needed, though the toy trainer reads none of it. The learning rate tells runs apart.
+SWEEP = """
+name: {name}
+project: fault
+base:
+  kind: train
+  data: {{files: {{domains: {{a: ["/nonexistent/*"]}}, tokens: bytes}}}}
+  model:
+    transformer_xl: {{layers: 1, d_model: 8, heads: 1, d_head: 8, d_inner: 8}}
+  train: {{steps: {steps}, batch: 1, target_len: 8, optimizer: {{adam: {{lr: {lr}}}}}}}
+replicates: {{seeds: [{seeds}]}}
+objective: {{metric: valid/bits_per_byte, goal: minimize}}
+{policy}
+"""
+
+
+def failpoints():
+    """The names in the sources of the coordinator, in order."""
+    names = set()
+    for path in (SOURCE / "server").rglob("*.cc"):
+        names.update(re.findall(r'SWITCHYARD_FAILPOINT\("([^"]+)"\)', path.read_text()))
+    return sorted(names)
+
+
+class Fleet(Cluster):
+    """Toy trainers take `steps` steps of `step_ms` each; `ledger` is written by them alone."""
+
+    def __init__(self, steps=40, step_ms=20, slots=4, toy=None):
+        super().__init__()
+        self.steps = steps
+        self.slots = slots
+        self.ledger = self.folder / "ledger"
+        self.plans = self.folder / "plans"
+        self.ledger.mkdir()
+        self.plans.mkdir()
+        self.toy = {"TOY_STEPS": str(steps), "TOY_STEP_MS": str(step_ms), "TOY_LEDGER": str(self.ledger),
+                    "TOY_PLANS": str(self.plans), **(toy or {})}
+        self.count = 0
+        self.mutex = threading.Lock()
+
+    def up(self, failpoint=None, wait=True):
+        """Starts the coordinator; with a failpoint it may be gone again when this returns."""
+        env = {"SWITCHYARD_FAILPOINT": failpoint} if failpoint else {}
+        ready = self.folder / "coordinator" / "ready.json"
+        process = self.start("coordinator", BIN / "switchyard-coordinator", "serve", "--data-dir", self.folder / "coordinator",
+                             "--socket", self.socket, "--metrics", "127.0.0.1:0", env=env)
+        if not wait:
+            return process
+
+        def check():
+            if process.poll() is not None:
+                assert failpoint, f"the coordinator ended with {process.returncode}: {self.logs['coordinator'].read_text()[-3000:]}"
+                return "gone"
+            try:
+                return json.loads(ready.read_text()).get("pid") == process.pid and "ready"
+            except (OSError, ValueError):
+                return None
+        wait_until(check, "coordinator that is ready or gone", 30, 0.005)
+        return process
+
+    def worker(self, name="worker", *flags):
+        extra = ["--trainer", TOY]
+        self.start(name, BIN / "switchyard-worker", "run", "--server", f"unix:{self.socket}", "--state-dir", self.folder / name,
+                   "--slots", self.slots, "--cores-per-slot", 1, "--metrics", "127.0.0.1:0", *extra, *flags, env=self.toy)
+        return self.processes[name]
+
+    def submit(self, seeds=2, check=True, policy="", steps=None):
+        """Submits one cell with some seeds; returns the sweep's name if that was acknowledged."""
+        with self.mutex:
+            self.count += 1
+            number = self.count
+        name = f"f{number}"
+        text = SWEEP.format(name=name, steps=steps or self.steps, lr=f"{1e-5 * number:.10g}",
+                            seeds=", ".join(str(s) for s in range(1, seeds + 1)), policy=policy)
+        result = self.cli("--timeout", "5", "-o", "quiet", "submit", self.write(f"{name}.yaml", text), check=check)
+        return name if result.returncode == 0 else None
+
+    def sweeps(self):
+        return {s["name"]: s for s in self.json("ls", "--all")}
+
+    def runs(self, sweep):
+        return self.json("results", sweep)
+
+    def ended(self, sweep):
+        runs = self.runs(sweep)
+        return bool(runs) and all(r["state"] in TERMINAL for r in runs)
+
+    def wait_all(self, sweeps, seconds=120):
+        for sweep in sweeps:
+            wait_until(lambda: self.ended(sweep), f"end of {sweep}", seconds, 0.2)
+
+    def check_curve(self, run, steps=None, series="train/loss"):
+        """Each step once, in order, with the value that the toy trainer gave it."""
+        steps = steps or self.steps
+        points = self.json("metrics", run, series)
+        assert [int(p["step"]) for p in points] == list(range(1, steps + 1)), f"{run}: {[int(p['step']) for p in points]}"
+        for p in points:
+            assert p[series] == 5.0 / int(p["step"]), f"{run} step {p['step']}: {p[series]}"
+
+    def check_database(self):
+        """With the coordinator stopped: invariants S3, S5, S9 and S25 straight from the rows."""
+        db = sqlite3.connect(f"file:{self.folder}/coordinator/switchyard.db?mode=ro", uri=True)
+        try:
+            return check_rows(db)
+        finally:
+            db.close()
+
+    def spawns(self):
+        """(epoch, rank) of every launch that the trainers themselves wrote down."""
+        out = []
+        for path in self.ledger.rglob("*"):
+            if not path.is_file():
+                continue
+            for line in path.read_text().splitlines():
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue
+                if entry.get("t") == "spawn":
+                    out.append((int(entry["epoch"]), int(entry["rank"])))
+        return out
+
+    def check_spawns(self):
+        spawns = self.spawns()
+        assert len(spawns) == len(set(spawns)), f"an attempt was launched twice: {sorted(spawns)}"
+        return len(spawns)
+
+    def trainers(self):
+        """Pids of live toy trainers of this fleet."""
+        out = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                command = (entry / "cmdline").read_bytes().decode(errors="replace")
+                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if "switchyard_toytrainer_tool" in command and str(self.folder) in command and state != "Z":
+                out.append(int(entry.name))
+        return out
+
+    def kill(self, name):
+        process = self.processes.pop(name)
+        process.kill()
+        return process.wait(10)
+
+    def finish(self, sweeps, seconds=180):
+        """Everything is up: all runs end, whole curves, and the rows agree."""
+        self.wait_all(sweeps, seconds)
+        for sweep in sweeps:
+            for run in self.runs(sweep):
+                if run["state"] == "succeeded":
+                    self.check_curve(run["name"])
+        launches = self.check_spawns()
+        assert self.stop("coordinator") == 0
+        self.check_database()
+        return launches
+
+
+def check_rows(db):
+    one = lambda sql: db.execute(sql).fetchall()
+    assert one("PRAGMA integrity_check") == [("ok",)]
+    columns = {row[1] for row in one("PRAGMA table_info(chunks)")}
+    assert {"series", "first_seq", "last_seq", "n"} <= columns, columns
+    # S9: chunks of a series never overlap.
+    overlap = one("SELECT a.series, a.first_seq, b.first_seq FROM chunks a JOIN chunks b "
+                  "ON a.series = b.series AND a.id <> b.id AND a.first_seq <= b.first_seq AND b.first_seq <= a.last_seq")
+    assert not overlap, f"chunks overlap: {overlap[:5]}"
+    # S3: at most one attempt of a run that is not terminal.
+    states = {row[1] for row in one("PRAGMA table_info(attempts)")}
+    assert "state" in states, states
+    doubled = one("SELECT run, count(*) FROM attempts WHERE state < 5 GROUP BY run HAVING count(*) > 1")
+    assert not doubled, f"two live attempts: {doubled[:5]}"
+    return True
+
+
+def first_error(log):
+    text = pathlib.Path(log).read_text(errors="replace")
+    found = re.search(r"(?m)^.*(CHECK failed|invariant|ERROR).*$", text)
+    return found.group(0) if found else ""
+
+
+def long_form():
+    """The numbers of the long form: tests/fault/long.sh sets this."""
+    return os.environ.get("SWITCHYARD_FAULT_LONG") == "1"
+
+
+__all__ = ["Fleet", "failpoints", "first_error", "harness", "long_form", "signal", "subprocess", "wait_until"]

@@ -1,0 +1,56 @@
+// What the core makes of stored rows at a start.
+#include <gtest/gtest.h>
+
+#include "server/scheduler/apply.h"
+
+namespace switchyard::scheduler {
+namespace {
+
+RunRow MakeRow(uint64_t n, uint32_t rerun) {
+  RunRow row;
+  row.id = {Uuid{3, n}};
+  row.sweep = {Uuid{4, 1}};
+  row.project = "default";
+  row.run_key = "key";
+  row.rerun = rerun;
+  return row;
+}
+
+// A run has ended, its worker still sends the tail of its stream, and the coordinator is killed:
+// the start that follows knows the run, takes the rest, and then forgets it.
+TEST(RestoreTest, AnEndedRunStaysWhileItsStreamIsOpen) {
+  StoredRows rows;
+  rows.generation = 1;
+  rows.runs = {MakeRow(1, 0)};
+  rows.run_status = {{.id = rows.runs[0].id, .state = RunState::kSucceeded}};
+  rows.attempts = {{.epoch = {281474976710657}, .run = rows.runs[0].id, .ordinal = 1}};
+  rows.attempt_status = {{.epoch = {281474976710657}, .state = AttemptState::kSucceeded}};
+  rows.members = {{.epoch = {281474976710657}, .state = MemberState::kExited}};
+  rows.streams = {{.epoch = {281474976710657}, .acked = 3, .declared_last = 5}};
+  const Now now;
+  State state = Restore(rows, now);
+  ASSERT_NE(state.FindRun(rows.runs[0].id), nullptr);
+  ASSERT_NE(state.FindAttempt({281474976710657}), nullptr);
+  const Change sealed[] = {
+      StreamRow{.epoch = {281474976710657}, .acked = 5, .declared_last = 5, .sealed = true}};
+  Apply(sealed, now, &state);
+  EXPECT_EQ(state.FindAttempt({281474976710657}), nullptr);
+  EXPECT_EQ(state.FindRun(rows.runs[0].id), nullptr);
+}
+
+// A rerun with the same identity has ended while the run before it goes on: the identity still
+// names the one that lives.
+TEST(RestoreTest, AnEndedRunDoesNotHideTheLiveOneOfItsIdentity) {
+  StoredRows rows;
+  rows.generation = 1;
+  rows.runs = {MakeRow(1, 0), MakeRow(2, 1)};
+  rows.run_status = {{.id = rows.runs[0].id, .state = RunState::kQueued},
+                     {.id = rows.runs[1].id, .state = RunState::kCancelled}};
+  const State state = Restore(rows, Now{});
+  const auto live = state.live_keys.find(LiveKey("default", "key"));
+  ASSERT_NE(live, state.live_keys.end());
+  EXPECT_EQ(live->second, rows.runs[0].id);
+}
+
+}  // namespace
+}  // namespace switchyard::scheduler
