@@ -75,13 +75,17 @@ pb::PlanSweepResponse PlanOffline(const pb::SweepSpec& spec, uint64_t cells_max)
   if (plan == nullptr) return response;
   response.set_cells(plan->cell_count());
   response.set_runs(plan->run_count());
+  constexpr uint64_t kCellsCompared = 1000;
+  response.set_distinct_runs(plan->DistinctRuns(kCellsCompared).value_or(0));
+  response.set_drawn_cells(plan->drawn_cells());
   response.set_spec_hash(spec::SweepHash(spec));
   const uint64_t listed =
       cells_max == 0 ? plan->cell_count() : std::min(cells_max, plan->cell_count());
   std::vector<std::string> notices;
   // Runs are numbered seed by seed, so that those of the first seed are the cells in order.
   for (uint64_t number = 1; number <= listed; ++number) {
-    const spec::PlannedRun run = plan->At(number, &faults);
+    const spec::PlannedRun run =
+        plan->is_drawn() ? plan->Example(&faults) : plan->At(number, &faults);
     if (run.run == nullptr) break;
     pb::PlannedCell* cell = response.add_plan();
     cell->set_number(run.cell);
@@ -92,7 +96,11 @@ pb::PlanSweepResponse PlanOffline(const pb::SweepSpec& spec, uint64_t cells_max)
     }
     for (uint64_t later = number; later <= plan->run_count(); later += plan->cell_count()) {
       // Paired seeds are the same for every cell; the others belong to the single run.
-      cell->add_seeds(later == number ? run.seed : plan->At(later, &faults).seed);
+      if (plan->is_drawn()) {
+        cell->add_seeds(plan->seeds()[later - 1]);
+      } else {
+        cell->add_seeds(later == number ? run.seed : plan->At(later, &faults).seed);
+      }
     }
     cell->set_run_key(run.run_key);
     const spec::Accounting accounting = spec::Account(*run.run, spec::VocabFromData(*run.run));
@@ -114,6 +122,10 @@ std::string PlanSummary(const pb::SweepSpec& spec, const pb::PlanSweepResponse& 
   std::string text =
       StrCat(spec.name(), ": ", plan.cells(), plan.cells() == 1 ? " cell, " : " cells, ",
              plan.runs(), plan.runs() == 1 ? " run" : " runs");
+  if (plan.distinct_runs() > 0 && plan.distinct_runs() != plan.runs()) {
+    text += StrCat(" (", plan.distinct_runs(), " different)");
+  }
+  if (plan.drawn_cells() > 0) text += StrCat(" for each of ", plan.drawn_cells(), " drawn cells");
   if (plan.reused_runs() > 0) text += StrCat(" (", plan.reused_runs(), " reused)");
   if (plan.slot_hours_estimate() > 0) {
     text += StrCat(", about ", FormatDuration(plan.slot_hours_estimate() * 3600), " of one slot");
@@ -123,8 +135,13 @@ std::string PlanSummary(const pb::SweepSpec& spec, const pb::PlanSweepResponse& 
 
 Listing PlanListing(const pb::PlanSweepResponse& plan) {
   std::vector<std::string> axes;
-  if (plan.plan_size() > 0) {
-    for (const pb::AxisValue& column : plan.plan(0).columns()) axes.push_back(column.axis());
+  // An alternative has axes of its own.
+  for (const pb::PlannedCell& cell : plan.plan()) {
+    for (const pb::AxisValue& column : cell.columns()) {
+      if (std::find(axes.begin(), axes.end(), column.axis()) == axes.end()) {
+        axes.push_back(column.axis());
+      }
+    }
   }
   Listing listing;
   listing.columns = {{"cell", "CELL", Align::kRight}};

@@ -136,7 +136,20 @@ std::string CanonicalEncoding(const Message& message) {
   return out;
 }
 
-std::string RunKey(const pb::RunSpec& run) { return Sha256Hex(CanonicalEncoding(run)); }
+std::string RunKey(const pb::RunSpec& run) {
+  if (!run.has_init() && run.inputs().empty()) return Sha256Hex(CanonicalEncoding(run));
+  // A checkpoint is its step and its bytes, whatever it is called.
+  pb::RunSpec identity = run;
+  if (!run.init().digest().empty()) {
+    identity.mutable_init()->clear_run();
+    identity.mutable_init()->clear_checkpoint();
+  }
+  for (pb::InputSpec& input : *identity.mutable_inputs()) {
+    input.clear_run();
+    input.clear_cell();
+  }
+  return Sha256Hex(CanonicalEncoding(identity));
+}
 
 std::string SweepHash(const pb::SweepSpec& sweep) {
   pb::SweepSpec identity = sweep;

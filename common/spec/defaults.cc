@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
+#include "common/base/strings.h"
 #include "common/spec/accounting.h"
 #include "common/spec/canonical.h"
 #include "common/spec/policy.h"
+#include "common/spec/quantity.h"
 #include "switchyard/v1/spec.pb.h"
 
 // Defaults as the comments of spec.proto state them. Only what a run's kinds use is written out.
@@ -169,6 +172,13 @@ void FillTrain(pb::TrainSpec* train, bool has_memory) {
     train->set_steps((train->tokens() - 1) / tokens_per_step + 1);
     train->clear_tokens();
   }
+  // What says no more than leaving it out has one form: absent, as in runs from before the field.
+  if (train->parallel().data() == 1) train->mutable_parallel()->clear_data();
+  if (train->parallel().expert() == 1) train->mutable_parallel()->clear_expert();
+  if (!train->parallel().has_data() && !train->parallel().has_expert()) train->clear_parallel();
+  if (train->task() == pb::TRAIN_TASK_NEXT_TOKEN) train->clear_task();
+  if (train->trainable_size() == 1 && train->trainable(0) == "*") train->clear_trainable();
+  std::sort(train->mutable_keep_steps()->begin(), train->mutable_keep_steps()->end());
   SWITCHYARD_DEFAULT(train, micro_batch, train->batch());
   if (has_memory) SWITCHYARD_DEFAULT(train, memory_len, 0);
   SWITCHYARD_DEFAULT(train, warmup_steps, 0);
@@ -188,8 +198,15 @@ void FillTrain(pb::TrainSpec* train, bool has_memory) {
   }
 }
 
-void FillEval(const pb::TrainSpec& train, pb::EvalSpec* eval, bool has_memory) {
-  SWITCHYARD_DEFAULT(eval, every_steps, 0);
+void FillEval(const pb::TrainSpec& train, pb::EvalSpec* eval, bool has_memory, bool is_trained) {
+  if (is_trained) SWITCHYARD_DEFAULT(eval, every_steps, 0);
+  if (eval->has_final()) {
+    SWITCHYARD_DEFAULT_ENUM(eval->mutable_final(), checkpoint, pb::CHECKPOINT_CHOICE_BEST);
+    if (eval->final().splits().empty()) eval->mutable_final()->add_splits(pb::SPLIT_TEST);
+    std::sort(eval->mutable_final()->mutable_splits()->begin(),
+              eval->mutable_final()->mutable_splits()->end());
+  }
+  if (!eval->allow_noncausal()) eval->clear_allow_noncausal();
   if (eval->splits().empty()) eval->add_splits(pb::SPLIT_VALID);
   std::sort(eval->mutable_splits()->begin(), eval->mutable_splits()->end());
   SWITCHYARD_DEFAULT(eval, target_len, train.target_len());
@@ -198,15 +215,93 @@ void FillEval(const pb::TrainSpec& train, pb::EvalSpec* eval, bool has_memory) {
   SWITCHYARD_DEFAULT(eval, max_tokens, 0);
 }
 
+// `best` is the default only where a run is named, and has no digest of its own.
+void FillInit(pb::InitSpec* init) {
+  SWITCHYARD_DEFAULT_ENUM(init, restore, pb::RESTORE_WEIGHTS);
+  if (!init->run().empty() && init->digest().empty() && init->checkpoint().empty()) {
+    init->set_checkpoint("best");
+  }
+}
+
+// Options are texts to us; a number has one form all the same.
+void NormalizeValue(pb::Value* value) {
+  switch (value->kind_case()) {
+    case pb::Value::kScalar:
+      if (const std::optional<double> number = ParseDouble(value->scalar());
+          number && std::isfinite(*number)) {
+        value->set_scalar(FormatDouble(*number == 0 ? 0.0 : *number));
+      }
+      return;
+    case pb::Value::kList:
+      for (pb::Value& item : *value->mutable_list()->mutable_items()) NormalizeValue(&item);
+      return;
+    case pb::Value::kMap:
+      for (pb::ValueEntry& entry : *value->mutable_map()->mutable_entries()) {
+        NormalizeValue(entry.mutable_value());
+      }
+      return;
+    case pb::Value::KIND_NOT_SET:
+      return;
+  }
+}
+
+// Jobs keep their order, which is that of the results; options have none.
+template <typename Spec>
+void FillJobs(Spec* spec) {
+  for (pb::JobSpec& job : *spec->mutable_jobs()) {
+    std::stable_sort(job.mutable_options()->begin(), job.mutable_options()->end(),
+                     [](const pb::ValueEntry& left, const pb::ValueEntry& right) {
+                       return left.key() < right.key();
+                     });
+    for (pb::ValueEntry& option : *job.mutable_options()) NormalizeValue(option.mutable_value());
+  }
+  std::sort(spec->mutable_layers()->begin(), spec->mutable_layers()->end());
+}
+
+void FillGuards(pb::GuardSpec* guards) {
+  SWITCHYARD_DEFAULT(guards, non_finite, true);
+  if (guards->has_divergence()) {
+    SWITCHYARD_DEFAULT(guards->mutable_divergence(), factor, 2.0);
+    SWITCHYARD_DEFAULT(guards->mutable_divergence(), window_steps, 100);
+  }
+  if (guards->has_router_collapse()) {
+    SWITCHYARD_DEFAULT(guards->mutable_router_collapse(), min_usage_entropy, 0.3);
+    SWITCHYARD_DEFAULT(guards->mutable_router_collapse(), steps, 500);
+  }
+  if (guards->has_dead_expert()) SWITCHYARD_DEFAULT(guards->mutable_dead_expert(), steps, 500);
+}
+
+// Whole updates that the FLOPs pay for, where the vocabulary is known; none are left as they are.
+void ConvertActiveFlops(pb::RunSpec* run) {
+  pb::TrainSpec* train = run->mutable_train();
+  if (train->has_steps() || train->has_tokens() || train->has_data_epochs()) return;
+  const double per_step = FlopsPerStep(*run);
+  if (!Account(*run).vocab_known || !(per_step > 0)) return;
+  const double steps = std::floor(train->active_flops() / per_step);
+  constexpr double kStepsMax = 1e15;  // beyond what validation takes, and exact
+  if (!(steps >= 1) || steps > kStepsMax) return;
+  train->set_steps(static_cast<uint64_t>(steps));
+  train->clear_active_flops();
+}
+
 }  // namespace
+
+bool IsTrained(pb::RunKind kind) {
+  return kind == pb::RUN_KIND_TRAIN || kind == pb::RUN_KIND_FINETUNE;
+}
 
 void FillDefaults(pb::RunSpec* run) {
   if (run->has_data()) FillData(run->mutable_data());
   const bool has_memory = !run->model().has_decoder();
   if (run->has_train()) {
     FillTrain(run->mutable_train(), has_memory);
-    FillEval(run->train(), run->mutable_eval(), has_memory);
+    FillEval(run->train(), run->mutable_eval(), has_memory, IsTrained(run->kind()));
+  } else if (run->has_eval()) {
+    FillEval(run->train(), run->mutable_eval(), has_memory, false);
   }
+  if (run->has_init()) FillInit(run->mutable_init());
+  if (run->has_analyze()) FillJobs(run->mutable_analyze());
+  if (run->has_benchmark()) FillJobs(run->mutable_benchmark());
   if (run->has_model()) {
     pb::ModelSpec* model = run->mutable_model();
     if (model->has_transformer_xl()) FillTransformerXl(model->mutable_transformer_xl());
@@ -218,13 +313,21 @@ void FillDefaults(pb::RunSpec* run) {
     const auto vocab = static_cast<uint32_t>(VocabFromData(*run));
     if (model->vocab() == 0 && vocab != 0) model->set_vocab(vocab);
   }
-  SWITCHYARD_DEFAULT(run->mutable_guards(), non_finite, true);
+  if (run->train().has_active_flops()) ConvertActiveFlops(run);
+  if (IsTrained(run->kind()) || run->kind() == pb::RUN_KIND_UNSPECIFIED) {
+    FillGuards(run->mutable_guards());
+  }
   run->set_numerics_class(kNumericsClass);
 }
 
 void FillPolicyDefaults(pb::PolicySpec* policy) {
-  SWITCHYARD_DEFAULT(policy->mutable_resources(), cpu_slots, 1);
   SWITCHYARD_DEFAULT(policy->mutable_resources(), gpus, 0);
+  SWITCHYARD_DEFAULT(policy->mutable_resources(), cpu_slots,
+                     policy->resources().gpus() > 0 ? 0 : 1);
+  SWITCHYARD_DEFAULT(policy->mutable_resources(), memory_bytes, 0);
+  SWITCHYARD_DEFAULT(policy->mutable_resources(), exclusive, false);
+  SWITCHYARD_DEFAULT_ENUM(policy, on_disconnect, pb::ON_DISCONNECT_RESILIENT);
+  if (policy->has_retry()) SWITCHYARD_DEFAULT(policy->mutable_retry(), max, 2);
   SWITCHYARD_DEFAULT(policy, priority, 0);
   SWITCHYARD_DEFAULT(policy, max_parallel, 0);
   SWITCHYARD_DEFAULT(policy, timeout_ms, 0);

@@ -9,6 +9,7 @@
 
 #include "common/base/strings.h"
 #include "common/spec/scalar.h"
+#include "common/spec/written.h"
 #include "common/spec/yaml_reader.h"
 #include "switchyard/v1/spec.pb.h"
 
@@ -26,66 +27,19 @@ using google::protobuf::Reflection;
 
 constexpr uint64_t kSeedCountMax = 1'000'000;
 
-// Filled in by Switchyard, or written elsewhere in the file.
-bool IsWritable(const FieldDescriptor* field) {
-  static const std::set<const FieldDescriptor*> hidden = {
-      pb::RunSpec::descriptor()->FindFieldByNumber(pb::RunSpec::kSeedFieldNumber),
-      pb::RunSpec::descriptor()->FindFieldByNumber(pb::RunSpec::kNumericsClassFieldNumber),
-      pb::RunSpec::descriptor()->FindFieldByNumber(pb::RunSpec::kInputsFieldNumber),
-      pb::InitSpec::descriptor()->FindFieldByNumber(pb::InitSpec::kStepFieldNumber),
-      pb::InitSpec::descriptor()->FindFieldByNumber(pb::InitSpec::kDigestFieldNumber),
-      pb::SpaceSpec::descriptor()->FindFieldByNumber(pb::SpaceSpec::kOrderFieldNumber),
-      pb::StageSpec::descriptor()->FindFieldByNumber(pb::StageSpec::kPolicyFieldNumber),
-      pb::SweepSpec::descriptor()->FindFieldByNumber(pb::SweepSpec::kPolicyFieldNumber),
-      pb::SweepSpec::descriptor()->FindFieldByNumber(pb::SweepSpec::kSetsFieldNumber),
-  };
-  return !hidden.contains(field);
-}
-
-bool IsDuration(const FieldDescriptor* field) {
-  return field->cpp_type() == FieldDescriptor::CPPTYPE_UINT64 && !field->is_repeated() &&
-         field->name().ends_with("_ms");
-}
-
-// The one real oneof of a message; null where there is none.
-const OneofDescriptor* CaseOf(const Descriptor* descriptor) {
-  return descriptor->real_oneof_decl_count() == 0 ? nullptr : descriptor->oneof_decl(0);
-}
-
-const FieldDescriptor* IdField(const FieldDescriptor* list) {
-  if (!list->is_repeated() || list->message_type() == nullptr) return nullptr;
-  const FieldDescriptor* id = list->message_type()->FindFieldByName("id");
-  return id != nullptr && id->cpp_type() == FieldDescriptor::CPPTYPE_STRING ? id : nullptr;
-}
-
-// The field that a list stands for where an element's body is expected.
-const FieldDescriptor* ListBody(const Descriptor* element) {
-  if (element == pb::Domain::descriptor()) {
-    return element->FindFieldByNumber(pb::Domain::kGlobsFieldNumber);
+// The order of a space's axes is that of the file, not that of the fields.
+void KeepOrder(const Node& fields, pb::SpaceSpec* space) {
+  std::vector<const FieldDescriptor*> kinds;
+  bool is_other = false;
+  for (const Node::Entry& entry : fields.entries) {
+    const FieldDescriptor* field = FindWritten(pb::SpaceSpec::descriptor(), entry.key);
+    if (field == nullptr || field->message_type() == nullptr) continue;
+    is_other |= !kinds.empty() && kinds.back()->number() > field->number();
+    kinds.push_back(field);
   }
-  if (element == pb::GridAxis::descriptor()) {
-    return element->FindFieldByNumber(pb::GridAxis::kValuesFieldNumber);
-  }
-  return nullptr;
-}
-
-// "RMSNORM" of NORM_KIND_RMSNORM, in lower case.
-std::string ShortName(const EnumValueDescriptor* value) {
-  static constexpr std::string_view kUnspecified = "UNSPECIFIED";
-  const std::string& first = value->type()->value(0)->name();
-  std::string name = value->name().substr(first.size() - kUnspecified.size());
-  for (char& c : name) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return name;
-}
-
-const EnumValueDescriptor* FindEnumValue(const EnumDescriptor* type, std::string_view word) {
-  if (type == pb::Tokens_descriptor() && word == "bytes") word = "bytes256";
-  for (int i = 1; i < type->value_count(); ++i) {
-    if (ShortName(type->value(i)) == word) return type->value(i);
-  }
-  return nullptr;
+  space->clear_order();
+  if (!is_other) return;
+  for (const FieldDescriptor* kind : kinds) space->add_order(kind->name());
 }
 
 // The nearest by letters, else the only one that the word begins (`optim`).
@@ -145,11 +99,11 @@ std::string NearestElsewhere(std::string_view word) {
                 StrJoin(std::vector<std::string>(places.begin(), places.end()), ", "), ")");
 }
 
-// Steps, tokens and data_epochs say one thing: the last layer that says it wins.
+// Steps, tokens, data_epochs and active_flops say one thing: the last layer that says it wins.
 void ClearOtherLengths(Message* message, const FieldDescriptor* field) {
-  static constexpr std::array<int, 3> kLengths = {pb::TrainSpec::kStepsFieldNumber,
-                                                  pb::TrainSpec::kTokensFieldNumber,
-                                                  pb::TrainSpec::kDataEpochsFieldNumber};
+  static constexpr std::array<int, 4> kLengths = {
+      pb::TrainSpec::kStepsFieldNumber, pb::TrainSpec::kTokensFieldNumber,
+      pb::TrainSpec::kDataEpochsFieldNumber, pb::TrainSpec::kActiveFlopsFieldNumber};
   if (message->GetDescriptor() != pb::TrainSpec::descriptor()) return;
   bool is_length = false;
   for (const int number : kLengths) is_length |= field->number() == number;
@@ -182,6 +136,20 @@ std::string Join(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : StrCat(path, ".", name);
 }
 
+// `essi` and `{essi: {rank: 128}}` in a list of jobs. False for another form.
+template <typename LayBody>
+bool LayListedJob(const Node& item, LayBody lay_body) {
+  if (item.kind == Node::Kind::kScalar) {
+    Node no_options = item;
+    no_options.kind = Node::Kind::kMap;
+    lay_body(item.scalar, no_options, false);
+    return true;
+  }
+  if (item.entries.size() != 1 || item.entries.front().key == "id") return false;
+  lay_body(item.entries.front().key, item.entries.front().value, false);
+  return true;
+}
+
 std::string_view KindWord(const Node& node) {
   switch (node.kind) {
     case Node::Kind::kScalar:
@@ -195,34 +163,6 @@ std::string_view KindWord(const Node& node) {
 }
 
 }  // namespace
-
-std::string WrittenName(const FieldDescriptor* field) {
-  if (!IsDuration(field)) return field->name();
-  return field->name().substr(0, field->name().size() - 3);
-}
-
-const FieldDescriptor* FindWritten(const Descriptor* descriptor, std::string_view name) {
-  for (int i = 0; i < descriptor->field_count(); ++i) {
-    const FieldDescriptor* field = descriptor->field(i);
-    if (IsDuration(field)) {
-      if (field->name().size() == name.size() + 3 && field->name().starts_with(name)) return field;
-    } else if (field->name() == name) {
-      return IsWritable(field) ? field : nullptr;
-    }
-  }
-  return nullptr;
-}
-
-std::vector<std::string> WrittenNames(const Descriptor* descriptor) {
-  std::vector<std::string> names;
-  for (int i = 0; i < descriptor->field_count(); ++i) {
-    if (IsWritable(descriptor->field(i))) names.push_back(WrittenName(descriptor->field(i)));
-  }
-  if (CaseOf(descriptor) != nullptr && FindWritten(descriptor, "kind") == nullptr) {
-    names.emplace_back("kind");
-  }
-  return names;
-}
 
 bool IsPolicyPath(std::string_view path) {
   return FindWritten(pb::PolicySpec::descriptor(), path.substr(0, path.find('.'))) != nullptr;
@@ -239,9 +179,8 @@ void Layer::AddFault(const Node& node, const std::string& path, std::string mess
 void Layer::Unknown(const Descriptor* descriptor, std::string_view key, const std::string& location,
                     const std::string& path) {
   std::vector<std::string> known = WrittenNames(descriptor);
-  // The policy stands beside `base` in a file.
-  if (descriptor == pb::SweepSpec::descriptor()) {
-    for (std::string& name : WrittenNames(pb::PolicySpec::descriptor())) {
+  if (const FieldDescriptor* beside = Beside(descriptor); beside != nullptr) {
+    for (std::string& name : WrittenNames(beside->message_type())) {
       known.push_back(std::move(name));
     }
   }
@@ -282,6 +221,10 @@ void Layer::LayMessage(Message* message, const Node& node, const std::string& pa
     SelectCase(message, node, path);
     return;
   }
+  if (const FieldDescriptor* body = BodyField(descriptor, node.kind); body != nullptr) {
+    LayField(message, body, node, path);
+    return;
+  }
   if (node.kind != Node::Kind::kMap) {
     const std::string found = node.kind == Node::Kind::kScalar
                                   ? StrCat("'", EscapeForTerminal(node.scalar), "'")
@@ -299,9 +242,26 @@ void Layer::LayMessage(Message* message, const Node& node, const std::string& pa
     AddFault(at, path, StrCat("both ", selected, " and ", name, ", of which only one can be"));
     return false;
   };
+  const FieldDescriptor* beside = Beside(descriptor);
   for (const Node::Entry& entry : node.entries) {
     const std::string entry_path = Join(path, entry.key);
     const FieldDescriptor* field = FindWritten(descriptor, entry.key);
+    if (field == nullptr && beside != nullptr) {
+      const FieldDescriptor* inner = FindWritten(beside->message_type(), entry.key);
+      if (inner != nullptr) {
+        LayField(message->GetReflection()->MutableMessage(message, beside), inner, entry.value,
+                 entry_path);
+        continue;
+      }
+    }
+    if (field != nullptr && field->message_type() == pb::RunSpec::descriptor()) {
+      LayBase(message, field, entry.value, entry_path);
+      continue;
+    }
+    if (field != nullptr && field->name() == "preset") {
+      LayPreset(message, entry.value, entry_path);
+      continue;
+    }
     if (field == nullptr && oneof != nullptr && entry.key == "kind") {
       if (entry.value.kind != Node::Kind::kScalar || select(entry.value.scalar, entry.value)) {
         SelectCase(message, entry.value, entry_path);
@@ -314,6 +274,34 @@ void Layer::LayMessage(Message* message, const Node& node, const std::string& pa
     }
     if (field->real_containing_oneof() != nullptr && !select(entry.key, entry.value)) continue;
     LayField(message, field, entry.value, entry_path);
+  }
+  if (descriptor == pb::SpaceSpec::descriptor()) {
+    KeepOrder(node, static_cast<pb::SpaceSpec*>(message));
+  } else if (auto* alternative = dynamic_cast<pb::Alternative*>(message);
+             alternative != nullptr && alternative->has_space()) {
+    KeepOrder(node, alternative->mutable_space());
+  }
+}
+
+// `preset` stands beside `base` or in it, which it lies under.
+void Layer::LayBase(Message* message, const FieldDescriptor* field, const Node& node,
+                    const std::string& path) {
+  Node fields = node;
+  std::erase_if(fields.entries, [&](const Node::Entry& inner) {
+    if (inner.key != "preset") return false;
+    LayPreset(message, inner.value, Join(path, inner.key));
+    return true;
+  });
+  LayMessage(message->GetReflection()->MutableMessage(message, field), fields, path);
+}
+
+void Layer::LayPreset(Message* message, const Node& node, const std::string& path) {
+  const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName("preset");
+  const Reflection* reflection = message->GetReflection();
+  const std::string before = reflection->GetString(*message, field);
+  LayScalar(message, field, node, path);
+  if (!before.empty() && before != reflection->GetString(*message, field)) {
+    AddFault(node, path, StrCat("another preset is given already: ", before));
   }
 }
 
@@ -338,7 +326,6 @@ void Layer::LayKeyedList(Message* message, const FieldDescriptor* field, const N
   const Reflection* reflection = message->GetReflection();
   const Descriptor* element_type = field->message_type();
   const FieldDescriptor* id_field = IdField(field);
-  const FieldDescriptor* list_body = ListBody(element_type);
   reflection->ClearField(message, field);
   std::set<std::string> ids;
   const auto lay_body = [&](const std::string& id, const Node& body, bool is_listed) {
@@ -349,14 +336,26 @@ void Layer::LayKeyedList(Message* message, const FieldDescriptor* field, const N
     Message* element = reflection->AddMessage(message, field);
     element->GetReflection()->SetString(element, id_field, id);
     const std::string element_path = Join(path, id);
-    if (body.kind == Node::Kind::kList && list_body != nullptr) {
-      LayField(element, list_body, body, element_path);
+    Node fields = body;
+    if (is_listed) {
+      std::erase_if(fields.entries, [](const Node::Entry& entry) { return entry.key == "id"; });
+    }
+    if (const FieldDescriptor* field = BodyField(element_type, body.kind); field != nullptr) {
+      LayField(element, field, fields, element_path);
+    } else if (body.kind == Node::Kind::kList && PairField(element_type, 0) != nullptr) {
+      if (body.items.size() != 2) {
+        AddFault(body, element_path,
+                 StrCat("has ", body.items.size(), " numbers; [", PairField(element_type, 0)->name(),
+                        ", ", PairField(element_type, 1)->name(), "] is wanted"));
+        return;
+      }
+      for (int i = 0; i < 2; ++i) {
+        LayField(element, PairField(element_type, i), body.items[static_cast<size_t>(i)],
+                 element_path);
+      }
     } else if (element_type == pb::GridAxis::descriptor()) {
       AddFault(body, element_path, StrCat("expected a list of values, found ", KindWord(body)));
     } else if (body.kind == Node::Kind::kMap) {
-      Node fields = body;
-      std::erase_if(fields.entries,
-                    [&](const Node::Entry& entry) { return entry.key == "id" && is_listed; });
       LayMessage(element, fields, element_path);
     } else {
       AddFault(body, element_path,
@@ -376,6 +375,7 @@ void Layer::LayKeyedList(Message* message, const FieldDescriptor* field, const N
       return;
     case Node::Kind::kList:
       for (const Node& item : node.items) {
+        if (element_type == pb::JobSpec::descriptor() && LayListedJob(item, lay_body)) continue;
         const Node::Entry* id = nullptr;
         for (const Node::Entry& entry : item.entries) {
           if (entry.key == "id") id = &entry;
@@ -425,6 +425,9 @@ void Layer::LayList(Message* message, const FieldDescriptor* field, const Node& 
   for (const Node& item : node.items) {
     if (field->message_type() == pb::Value::descriptor()) {
       NodeToValue(item, static_cast<pb::Value*>(reflection->AddMessage(message, field)));
+    } else if (field->message_type() != nullptr) {
+      const int index = reflection->FieldSize(*message, field);
+      LayMessage(reflection->AddMessage(message, field), item, StrCat(path, "[", index, "]"));
     } else {
       LayScalar(message, field, item, path);
     }
@@ -586,6 +589,17 @@ Message* Layer::LayAt(Message* root, std::string_view path, const Node& node) {
       }
       rest.remove_prefix(found_id.size() + 1);
       message = found;
+      if (auto* job = dynamic_cast<pb::JobSpec*>(found); job != nullptr) {
+        // Names of options are the job's own.
+        pb::ValueEntry* option = nullptr;
+        for (pb::ValueEntry& entry : *job->mutable_options()) {
+          if (entry.key() == rest) option = &entry;
+        }
+        if (option == nullptr) option = job->add_options();
+        option->set_key(std::string(rest));
+        NodeToValue(node, option->mutable_value());
+        return job;
+      }
       continue;
     }
     if (field->is_repeated() || field->message_type() == nullptr) {

@@ -40,6 +40,9 @@ class Layer {
 
  private:
   bool SelectCase(google::protobuf::Message* message, const Node& node, const std::string& path);
+  void LayBase(google::protobuf::Message* message, const google::protobuf::FieldDescriptor* field,
+               const Node& node, const std::string& path);
+  void LayPreset(google::protobuf::Message* message, const Node& node, const std::string& path);
   void LayKeyedList(google::protobuf::Message* message,
                     const google::protobuf::FieldDescriptor* field, const Node& node,
                     const std::string& path);
@@ -55,13 +58,6 @@ class Layer {
 // Lays what is present in `from` over `to`, as `base` over a preset: field by field; a list, or
 // another case of a oneof, replaces; one way to say the length of training replaces the others.
 void MergeOver(const google::protobuf::Message& from, google::protobuf::Message* to);
-
-// How a field is called in a file: its name, without `_ms` where it takes a unit.
-std::string WrittenName(const google::protobuf::FieldDescriptor* field);
-// Null for unknown names and for fields that Switchyard fills in itself.
-const google::protobuf::FieldDescriptor* FindWritten(const google::protobuf::Descriptor* descriptor,
-                                                     std::string_view name);
-std::vector<std::string> WrittenNames(const google::protobuf::Descriptor* descriptor);
 
 // The path's first segment is a field of the PolicySpec.
 bool IsPolicyPath(std::string_view path);

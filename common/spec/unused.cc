@@ -1,5 +1,6 @@
 #include "common/spec/unused.h"
 
+#include "common/spec/canonical.h"
 #include "switchyard/v1/spec.pb.h"
 
 namespace switchyard::spec {
@@ -12,7 +13,9 @@ class Dropper {
   explicit Dropper(pb::RunSpec* run) : run_(run) {}
 
   std::vector<UnusedField> Run() {
+    DropOfKind();
     if (run_->data().has_files()) DropOfFiles(run_->mutable_data()->mutable_files());
+    DropOfGuards();
     if (run_->model().has_decoder()) DropOfDecoder(run_->mutable_model()->mutable_decoder());
     if (run_->model().has_moe()) {
       pb::MoeSpec* moe = run_->mutable_model()->mutable_moe();
@@ -27,6 +30,51 @@ class Dropper {
   bool Drop(bool is_set, const char* path, const char* reason) {
     if (is_set) dropped_.push_back({path, reason});
     return is_set;
+  }
+
+  void DropOfKind() {
+    const pb::RunKind kind = run_->kind();
+    if (kind == pb::RUN_KIND_UNSPECIFIED) return;
+    static constexpr char kNotTrained[] = "a run of this kind trains nothing";
+    const bool is_trained = IsTrained(kind);
+    if (!is_trained && kind != pb::RUN_KIND_BENCHMARK &&
+        Drop(run_->has_train(), "train", kNotTrained)) {
+      run_->clear_train();
+    }
+    if (!is_trained) {
+      if (Drop(run_->has_guards(), "guards", kNotTrained)) run_->clear_guards();
+      if (Drop(run_->eval().has_every_steps(), "eval.every_steps", kNotTrained)) {
+        run_->mutable_eval()->clear_every_steps();
+      }
+      if (Drop(run_->eval().has_final(), "eval.final", kNotTrained)) {
+        run_->mutable_eval()->clear_final();
+      }
+    }
+    if (kind != pb::RUN_KIND_ANALYZE &&
+        Drop(run_->has_analyze(), "analyze", "only a run of kind analyze has jobs of it")) {
+      run_->clear_analyze();
+    }
+    if (kind != pb::RUN_KIND_BENCHMARK &&
+        Drop(run_->has_benchmark(), "benchmark", "only a run of kind benchmark has jobs of it")) {
+      run_->clear_benchmark();
+    }
+    if (run_->init().restore() == pb::RESTORE_NONE &&
+        Drop(!run_->init().fresh().empty(), "init.fresh",
+             "with restore none every tensor is drawn anew")) {
+      run_->mutable_init()->clear_fresh();
+    }
+  }
+
+  void DropOfGuards() {
+    const bool has_router = run_->model().has_moe() && !run_->model().moe().router().has_dense();
+    if (has_router || !run_->has_guards()) return;
+    static constexpr char kNoRouter[] = "a model without experts has no router to watch";
+    if (Drop(run_->guards().has_router_collapse(), "guards.router_collapse", kNoRouter)) {
+      run_->mutable_guards()->clear_router_collapse();
+    }
+    if (Drop(run_->guards().has_dead_expert(), "guards.dead_expert", kNoRouter)) {
+      run_->mutable_guards()->clear_dead_expert();
+    }
   }
 
   void DropOfFiles(pb::FilesData* files) {

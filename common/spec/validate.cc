@@ -8,6 +8,7 @@
 
 #include "common/base/strings.h"
 #include "common/spec/accounting.h"
+#include "common/spec/canonical.h"
 #include "common/spec/policy.h"
 #include "common/spec/unused.h"
 #include "common/spec/wire.h"
@@ -47,11 +48,22 @@ class RunChecker {
     for (const UnusedField& field : DropUnused(&copy)) {
       Fail(field.path, StrCat("is set but has no effect: ", field.reason));
     }
-    if (run_.kind() == pb::RUN_KIND_UNSPECIFIED) Fail("kind", "is required; known: train");
-    CheckData(run_.data());
-    CheckModel(run_.model());
-    CheckTrain(run_.train());
-    CheckEval(run_.eval());
+    if (run_.kind() == pb::RUN_KIND_UNSPECIFIED) {
+      Fail("kind", "is required; known: train, finetune, evaluate, analyze, benchmark");
+    }
+    const bool is_trained =
+        IsTrained(run_.kind()) || run_.kind() == pb::RUN_KIND_UNSPECIFIED;
+    const bool is_from_checkpoint = run_.has_init() || run_.inputs_size() > 0;
+    // What a checkpoint or its readers do not need may be left out.
+    if (is_trained || run_.kind() == pb::RUN_KIND_EVALUATE || run_.has_data()) {
+      CheckData(run_.data());
+    }
+    if (run_.has_model() || !is_from_checkpoint) CheckModel(run_.model());
+    if (is_trained || run_.has_train()) CheckTrain(run_.train());
+    if (is_trained || run_.kind() == pb::RUN_KIND_EVALUATE || run_.has_eval()) {
+      CheckEval(run_.eval());
+    }
+    for (Fault& fault : CheckKind(run_)) faults_.push_back(std::move(fault));
     if (run_.seed() > kInt64Max) Fail("seed", StrCat(run_.seed(), " is above ", kInt64Max));
     return std::move(faults_);
   }
@@ -338,10 +350,11 @@ class RunChecker {
 
   void CheckTrain(const pb::TrainSpec& train) {
     const int lengths = (train.has_steps() ? 1 : 0) + (train.has_tokens() ? 1 : 0) +
-                        (train.has_data_epochs() ? 1 : 0);
+                        (train.has_data_epochs() ? 1 : 0) + (train.has_active_flops() ? 1 : 0);
     if (lengths != 1) {
-      Fail("train", StrCat("exactly one of steps, tokens and data_epochs is required, ", lengths,
-                           " are given"));
+      Fail("train", StrCat("exactly one of steps, tokens, data_epochs and active_flops is "
+                           "required, ",
+                           lengths, " are given"));
     }
     if (train.has_steps()) Range("train.steps", train.steps(), 1, uint64_t{1} << 40);
     if (train.has_tokens()) Range("train.tokens", train.tokens(), 1, uint64_t{1} << 60);
@@ -368,7 +381,9 @@ class RunChecker {
   }
 
   void CheckEval(const pb::EvalSpec& eval) {
-    if (!run_.has_train()) return;  // nothing was filled in
+    // Without the lengths of training nothing was filled in; that they are missing is said.
+    if (!run_.has_train() && !run_.has_eval() && run_.kind() != pb::RUN_KIND_EVALUATE) return;
+    if (!run_.has_train() && IsTrained(run_.kind())) return;
     std::set<int> splits;
     for (const int split : eval.splits()) {
       if (split == pb::SPLIT_UNSPECIFIED) Fail("eval.splits", "holds an unspecified split");
@@ -400,6 +415,84 @@ bool IsValidName(std::string_view name) {
 
 std::vector<Fault> ValidateRun(const pb::RunSpec& run) { return RunChecker(run).Run(); }
 
+namespace {
+
+// `NAME` or `NAME=VALUE`.
+bool IsLabel(const std::string& label) {
+  const size_t equals = label.find('=');
+  return IsValidName(label.substr(0, equals)) &&
+         (equals == std::string::npos || IsValidName(label.substr(equals + 1)));
+}
+
+void CheckPolicyWords(const pb::PolicySpec& policy, std::vector<Fault>* faults) {
+  const auto check_labels = [&](const std::string& path, const auto& labels) {
+    std::set<std::string> seen;
+    for (const std::string& label : labels) {
+      if (!IsLabel(label)) {
+        faults->push_back({"", path, StrCat("'", EscapeForTerminal(label),
+                                            "' is not NAME or NAME=VALUE of a-z, 0-9, '.', '_' "
+                                            "and '-'")});
+      }
+      if (!seen.insert(label).second) {
+        faults->push_back({"", path, StrCat(EscapeForTerminal(label), " is given twice")});
+      }
+    }
+  };
+  check_labels("resources.labels", policy.resources().labels());
+  constexpr int kAlternativesMax = 16;
+  if (policy.resources().alternatives_size() > kAlternativesMax) {
+    faults->push_back({"", "resources.alternatives",
+                       StrCat("has ", policy.resources().alternatives_size(), ", at most ",
+                              kAlternativesMax)});
+  }
+  for (int i = 0; i < policy.resources().alternatives_size(); ++i) {
+    const pb::ResourceAlternative& each = policy.resources().alternatives(i);
+    const std::string path = StrCat("resources.alternatives[", i, "]");
+    check_labels(path + ".labels", each.labels());
+    if (each.ByteSizeLong() == 0) faults->push_back({"", path, "changes nothing"});
+    if (each.cpu_slots() > 4096) {
+      faults->push_back({"", path + ".cpu_slots", StrCat(each.cpu_slots(), " is above 4096")});
+    }
+    if (each.gpus() > 1024) {
+      faults->push_back({"", path + ".gpus", StrCat(each.gpus(), " is above 1024")});
+    }
+    const bool takes_nothing = each.has_cpu_slots() && each.cpu_slots() == 0 &&
+                               (each.has_gpus() ? each.gpus() == 0
+                                                : policy.resources().gpus() == 0);
+    if (takes_nothing) faults->push_back({"", path, "takes neither cpu_slots nor gpus"});
+  }
+  if (!policy.has_retry()) return;
+  const pb::RetryPolicy& retry = policy.retry();
+  if (retry.exit_codes().empty() && retry.log_patterns().empty()) {
+    faults->push_back({"", "retry", "names neither exit_codes nor log_patterns"});
+  }
+  // Ends with a meaning of their own, which the coordinator retries or not by itself.
+  static const std::set<uint32_t> own = {64, 65, 69, 70, 71, 75, 76, 77};
+  std::set<uint32_t> codes;
+  for (const uint32_t code : retry.exit_codes()) {
+    if (code < 1 || code > 255) {
+      faults->push_back({"", "retry.exit_codes", StrCat(code, " is not between 1 and 255")});
+    } else if (own.contains(code)) {
+      faults->push_back({"", "retry.exit_codes",
+                         StrCat(code, " is an end of the trainer's own, not a user error")});
+    }
+    if (!codes.insert(code).second) {
+      faults->push_back({"", "retry.exit_codes", StrCat(code, " is given twice")});
+    }
+  }
+  for (const std::string& pattern : retry.log_patterns()) {
+    if (pattern.empty() || pattern.size() > 256) {
+      faults->push_back({"", "retry.log_patterns",
+                         StrCat("a text has ", pattern.size(), " bytes, 1 to 256 are wanted")});
+    }
+  }
+  if (retry.max() < 1 || retry.max() > 100) {
+    faults->push_back({"", "retry.max", StrCat(retry.max(), " is not between 1 and 100")});
+  }
+}
+
+}  // namespace
+
 std::vector<Fault> ValidatePolicy(const pb::PolicySpec& policy) {
   std::vector<Fault> faults;
   CheckWire(policy, &faults);
@@ -412,6 +505,7 @@ std::vector<Fault> ValidatePolicy(const pb::PolicySpec& policy) {
   range("resources.cpu_slots", filled.resources().cpu_slots(),
         filled.resources().gpus() > 0 ? 0 : 1, 4096);
   range("resources.gpus", filled.resources().gpus(), 0, 1024);
+  CheckPolicyWords(filled, &faults);
   if (filled.priority() < -1'000'000 || filled.priority() > 1'000'000) {
     faults.push_back(
         {"", "priority", StrCat(filled.priority(), " is not between -1000000 and 1000000")});

@@ -1,10 +1,14 @@
 #include "common/spec/yaml_reader.h"
 
+#include <algorithm>
+#include <optional>
+
 #include <google/protobuf/descriptor.h>
 
 #include "common/base/strings.h"
 #include "common/spec/document.h"
 #include "common/spec/lay.h"
+#include "common/spec/space.h"
 #include "common/spec/sweep_layout.h"
 #include "switchyard/v1/spec.pb.h"
 
@@ -17,14 +21,14 @@ using google::protobuf::FieldDescriptor;
 class SweepReader {
  public:
   SweepReader(std::string_view file_name, std::vector<Fault>* faults, pb::SweepSpec* out)
-      : layer_(file_name, faults), file_name_(file_name), faults_(faults), out_(out) {}
+      : layer_(file_name, faults), faults_(faults), out_(out) {}
 
   void Read(const Node& document) {
     if (document.kind != Node::Kind::kMap) {
       layer_.AddFault(document, "", "a sweep file is a mapping: name, base, space, ...");
       return;
     }
-    for (const Node::Entry& entry : document.entries) ReadEntry(entry);
+    layer_.LayMessage(out_, document, "");
   }
 
   void AddOverride(const Override& set) {
@@ -45,76 +49,17 @@ class SweepReader {
       return;
     }
     pb::SetEntry* entry = out_->add_sets();
-    entry->set_path(set.path);
+    // STAGE:PATH; no path has a colon.
+    const size_t colon = set.path.find(':');
+    if (colon != std::string::npos) entry->set_stage(set.path.substr(0, colon));
+    entry->set_path(colon == std::string::npos ? set.path : set.path.substr(colon + 1));
     NodeToValue(value, entry->mutable_value());
   }
 
-  const std::vector<Axis>& axes() const { return axes_; }
-
  private:
-  void ReadEntry(const Node::Entry& entry) {
-    const FieldDescriptor* field = FindWritten(pb::SweepSpec::descriptor(), entry.key);
-    if (field == nullptr) {
-      field = FindWritten(pb::PolicySpec::descriptor(), entry.key);
-      if (field != nullptr) {
-        layer_.LayField(out_->mutable_policy(), field, entry.value, entry.key);
-      } else {
-        layer_.Unknown(pb::SweepSpec::descriptor(), entry.key,
-                       layer_.Location(entry.line, entry.column), "");
-      }
-      return;
-    }
-    if (field->number() == pb::SweepSpec::kBaseFieldNumber) {
-      ReadBase(entry);
-      return;
-    }
-    if (field->number() == pb::SweepSpec::kPresetFieldNumber) {
-      ReadPreset(entry.value, "preset");
-      return;
-    }
-    layer_.LayField(out_, field, entry.value, entry.key);
-    if (field->number() == pb::SweepSpec::kSpaceFieldNumber) KeepAxes(entry.value);
-  }
-
-  // `preset` stands at the top or in `base`, which it lies under.
-  void ReadBase(const Node::Entry& entry) {
-    Node fields = entry.value;
-    std::erase_if(fields.entries, [&](const Node::Entry& inner) {
-      if (inner.key != "preset") return false;
-      ReadPreset(inner.value, "base.preset");
-      return true;
-    });
-    layer_.LayMessage(out_->mutable_base(), fields, "base");
-  }
-
-  void ReadPreset(const Node& value, const std::string& path) {
-    const std::string before = out_->preset();
-    layer_.LayField(
-        out_, pb::SweepSpec::descriptor()->FindFieldByNumber(pb::SweepSpec::kPresetFieldNumber),
-        value, path);
-    if (!before.empty() && before != out_->preset()) {
-      layer_.AddFault(value, path, StrCat("another preset is given already: ", before));
-    }
-  }
-
-  // The grid once more, with its places in the file, for the faults of paths and values.
-  void KeepAxes(const Node& space) {
-    for (const Node::Entry& entry : space.entries) {
-      if (entry.key != "grid") continue;
-      for (const Node::Entry& axis : entry.value.entries) {
-        axes_.push_back({.path = axis.key, .values = axis.value.items});
-      }
-      for (const Node& axis : entry.value.items) {
-        layer_.AddFault(axis, "space.grid", "the grid is a mapping from paths to lists of values");
-      }
-    }
-  }
-
   Layer layer_;
-  std::string_view file_name_;
   std::vector<Fault>* faults_;
   pb::SweepSpec* out_;
-  std::vector<Axis> axes_;
 };
 
 const Node::Entry* FindEntry(const Node& node, std::string_view key) {
@@ -124,22 +69,105 @@ const Node::Entry* FindEntry(const Node& node, std::string_view key) {
   return nullptr;
 }
 
-// The deepest entry on `path` below `node`, and in `depth` how many segments it covers.
+// The deepest entry on `path` below `node`, and in `depth` how many segments it covers. Keys may
+// hold dots: the longest one that fits is meant. "jobs[2]" is the third item of `jobs`.
 const Node::Entry* Descend(const Node& node, std::string_view path, int* depth) {
   const Node* at = &node;
   const Node::Entry* deepest = nullptr;
   *depth = 0;
   while (!path.empty()) {
-    const size_t dot = path.find('.');
-    const Node::Entry* entry = FindEntry(*at, path.substr(0, dot));
-    if (entry == nullptr) break;
-    deepest = entry;
-    ++*depth;
-    at = &entry->value;
-    path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+    const Node::Entry* found = nullptr;
+    for (const Node::Entry& entry : at->entries) {
+      const bool fits = path.starts_with(entry.key) &&
+                        (path.size() == entry.key.size() || path[entry.key.size()] == '.' ||
+                         path[entry.key.size()] == '[');
+      if (fits && (found == nullptr || entry.key.size() > found->key.size())) found = &entry;
+    }
+    if (found == nullptr) break;
+    deepest = found;
+    *depth += 1 + static_cast<int>(std::count(found->key.begin(), found->key.end(), '.'));
+    at = &found->value;
+    path.remove_prefix(found->key.size());
+    if (path.starts_with('[')) {
+      const size_t close = std::min(path.find(']'), path.size() - 1);
+      const std::optional<uint64_t> index = ParseUint64(path.substr(1, close - 1));
+      if (index && *index < at->items.size()) at = &at->items[*index];
+      path.remove_prefix(close + 1);
+    }
+    if (path.starts_with('.')) path.remove_prefix(1);
   }
   return deepest;
 }
+
+// Every entry of a space that lays something at a path, those of alternatives included.
+void CollectLaid(const Node& space, std::vector<const Node::Entry*>* out) {
+  for (const Node::Entry& block : space.entries) {
+    if (block.key == "zip") {
+      for (const Node::Entry& group : block.value.entries) {
+        for (const Node::Entry& path : group.value.entries) out->push_back(&path);
+      }
+    } else if (block.key == "choice") {
+      for (const Node::Entry& choice : block.value.entries) {
+        for (const Node::Entry& alternative : choice.value.entries) {
+          if (const Node::Entry* set = FindEntry(alternative.value, "set"); set != nullptr) {
+            for (const Node::Entry& path : set->value.entries) out->push_back(&path);
+          }
+          CollectLaid(alternative.value, out);
+        }
+      }
+    } else {
+      for (const Node::Entry& axis : block.value.entries) out->push_back(&axis);
+    }
+  }
+}
+
+// The place of a field: in the document, in a base, or where an axis lays it.
+class Locator {
+ public:
+  explicit Locator(const Node& document) : document_(document) {}
+
+  const Node::Entry* Find(std::string_view path) const {
+    int depth = 0;
+    const Node::Entry* place = Descend(document_, path, &depth);
+    const Node* part = &document_;
+    if (path.starts_with("stages.") && depth >= 2) {
+      // "stages.NAME.base.FIELD": by its base, else by the base of the sweep.
+      const Node::Entry* stages = FindEntry(document_, "stages");
+      const std::string_view below = path.substr(std::string_view("stages.").size());
+      for (const Node::Entry& stage : stages->value.entries) {
+        if (IsAtOrBelow(below, stage.key)) part = &stage.value;
+      }
+      const size_t base = path.find(".base.");
+      path = base == std::string_view::npos ? "" : path.substr(base + 6);
+      depth -= 3;
+    }
+    if (path.empty()) return place;
+    place = InBase(*part, path, depth, place);
+    if (part != &document_ && depth <= 0) place = InBase(document_, path, depth, place);
+    if (const Node::Entry* space = FindEntry(*part, "space"); space != nullptr) {
+      // An axis lies over the base.
+      std::vector<const Node::Entry*> laid;
+      CollectLaid(space->value, &laid);
+      for (const Node::Entry* entry : laid) {
+        if (IsAtOrBelow(path, entry->key) || IsAtOrBelow(entry->key, path)) place = entry;
+      }
+    }
+    return place;
+  }
+
+ private:
+  static const Node::Entry* InBase(const Node& part, std::string_view path, int depth,
+                                   const Node::Entry* place) {
+    const Node::Entry* base = FindEntry(part, "base");
+    if (base == nullptr) return place;
+    int depth_in_base = 0;
+    const Node::Entry* in_base = Descend(base->value, path, &depth_in_base);
+    if (depth_in_base > depth) return in_base;
+    return place == nullptr ? base : place;
+  }
+
+  const Node& document_;
+};
 
 }  // namespace
 
@@ -147,24 +175,10 @@ void LocateFaults(std::string_view file_name, std::string_view text, std::vector
   Node document;
   std::vector<Fault> unreadable;
   if (!ParseDocument(file_name, text, &document, &unreadable)) return;
-  const Node::Entry* base = FindEntry(document, "base");
-  const Node::Entry* space = FindEntry(document, "space");
-  const Node::Entry* grid = space == nullptr ? nullptr : FindEntry(space->value, "grid");
+  const Locator locator(document);
   for (Fault& fault : *faults) {
     if (!fault.location.empty() || fault.path.empty()) continue;
-    int depth = 0;
-    const Node::Entry* place = Descend(document, fault.path, &depth);
-    if (base != nullptr) {
-      int depth_in_base = 0;
-      const Node::Entry* in_base = Descend(base->value, fault.path, &depth_in_base);
-      if (depth_in_base > depth) place = in_base;
-      if (place == nullptr) place = base;
-    }
-    // An axis lies over the base.
-    static const std::vector<Node::Entry> no_axes;
-    for (const Node::Entry& axis : grid == nullptr ? no_axes : grid->value.entries) {
-      if (IsAtOrBelow(fault.path, axis.key) || IsAtOrBelow(axis.key, fault.path)) place = &axis;
-    }
+    const Node::Entry* place = locator.Find(fault.path);
     if (place != nullptr) fault.location = LocationText(file_name, place->line, place->column);
   }
 }
@@ -182,7 +196,23 @@ std::vector<Fault> ReadSweepYaml(std::string_view file_name, std::string_view te
   // base is not.
   const size_t own_faults = faults.size();
   std::vector<Fault> of_layout;
-  SweepLayout::Make(*out, &reader.axes(), file_name, &of_layout);
+  if (out->stages().empty()) {
+    SweepLayout::Make({.sweep = out, .document = &document, .file_name = file_name}, &of_layout);
+  }
+  for (const pb::StageSpec& stage : out->stages()) {
+    if (stage.has_needs()) {
+      // What its axes lie over is known only with its parents.
+      const Node::Entry* stages = FindEntry(document, "stages");
+      const Node::Entry* part = stages == nullptr ? nullptr : FindEntry(stages->value, stage.id());
+      const Node::Entry* space = part == nullptr ? nullptr : FindEntry(part->value, "space");
+      ReadSpace(stage.space(), StrCat("stages.", stage.id(), ".space"),
+                space == nullptr ? nullptr : &space->value, file_name, &of_layout);
+    } else {
+      SweepLayout::Make(
+          {.sweep = out, .stage = &stage, .document = &document, .file_name = file_name},
+          &of_layout);
+    }
+  }
   for (Fault& fault : of_layout) {
     if (own_faults == 0 || fault.location.find(':') != std::string::npos) {
       faults.push_back(std::move(fault));

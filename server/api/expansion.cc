@@ -85,6 +85,22 @@ scheduler::PlannedRun MakeRow(const spec::PlannedRun& planned, const std::string
   return out;
 }
 
+// What a sweep file may say and this coordinator does not do yet: refused, for its runs would be
+// others than those that were asked for.
+Status CheckIsServed(const pb::SweepSpec& spec) {
+  const auto refuse = [](std::string_view field) {
+    return InvalidArgument(StrCat(field, ": is not served by this coordinator"));
+  };
+  if (!spec.stages().empty()) return refuse("stages");
+  if (spec.strategy().kind_case() != pb::StrategySpec::KIND_NOT_SET &&
+      !spec.strategy().has_grid()) {
+    return refuse("strategy");
+  }
+  if (spec.has_early_stop()) return refuse("early_stop");
+  if (spec.has_budget()) return refuse("budget");
+  return OkStatus();
+}
+
 }  // namespace
 
 Expansion::~Expansion() = default;
@@ -94,7 +110,8 @@ Result<std::shared_ptr<const Expansion>> Expansion::Make(const pb::SweepSpec& sp
   std::shared_ptr<Expansion> out(new Expansion);
   out->plan_ = spec::SweepPlan::Make(spec, &faults);
   if (!faults.empty() || out->plan_ == nullptr) return FaultStatus(std::move(faults));
-  const spec::PlannedRun first = out->plan_->At(1, &faults);
+  SWITCHYARD_RETURN_IF_ERROR(CheckIsServed(spec));
+  const spec::PlannedRun first = out->plan_->Example(&faults);
   if (!faults.empty()) return FaultStatus(std::move(faults));
   scheduler::SweepRow& row = out->row_;
   row.project = spec.project().empty() ? "default" : spec.project();

@@ -46,6 +46,7 @@ Status Plan(store::ReadStore& store, const pb::PlanSweepRequest& request,
   const spec::SweepPlan& plan = expansion->plan();
   response->set_cells(plan.cell_count());
   response->set_runs(plan.run_count());
+  response->set_distinct_runs(plan.DistinctRuns(kCellsMax).value_or(0));
   response->set_spec_hash(expansion->sweep().spec_hash);
   const uint64_t shown =
       std::min({plan.cell_count(), kCellsMax,

@@ -44,6 +44,29 @@ This page is generated from the comments of `proto/switchyard/v1/spec.proto` by
   (`model.moe.router.kind`); named elements go by their name (`model.moe.losses.z_loss.coef`).
 - A field that a cell's kinds cannot use is an error when an axis sets it, or when no cell can use it;
   in a cell among others it is dropped with a notice.
+- A space is the product of its axes in file order, the last one fastest: each path of `grid`, each
+  group of `zip`, each name of `choice`, each distribution. An alternative of a choice holds `set`,
+  `match` and a space of its own, whose axes exist only under it.
+- With stages, `space`, `replicates`, `strategy`, `early_stop` and `objective` stand in the stages. A
+  stage with `needs` lies over its parents instead of over the `base` at the top.
+  `--set STAGE:PATH=VALUE` reaches one stage.
+
+## Expressions
+
+`constraints` and `where` hold conditions:
+
+| form | meaning |
+|---|---|
+| `model.moe.top_k`, `arm`, `seed` | a field with its default filled in, an axis |
+| `valid/bits_per_byte`, `best(valid/loss)`, `last(valid/loss)` | a series; `a/b` is a series, `a / b` a division |
+| `flops.active_per_token`, `train.flops`, `params.total`, `params.active` | computed from the model and the length |
+| `-7.5e-05`, `"text"`, `true`, `false` | values; texts in quotes |
+| `+ - * / %`, `min(..) max(..) abs(x) floor(x) ceil(x) log2(x)` | of numbers |
+| `= == != < <= > >=`, `x in ["a", "b"]`, `not in` | comparisons; no order of texts |
+| `and`, `or`, `not`, parentheses | |
+
+A comparison with something that is absent, or with a number that is not finite, matches nothing,
+however it is turned. A constraint that names something that a cell lacks does not apply to that cell.
 """
 
 

@@ -6,6 +6,7 @@
 #include "common/base/strings.h"
 #include "common/spec/canonical.h"
 #include "common/spec/fault.h"
+#include "common/spec/path.h"
 #include "common/spec/validate.h"
 #include "switchyard/v1/spec.pb.h"
 
@@ -21,6 +22,21 @@ Status ReadJson(const std::string& path, google::protobuf::Message* message) {
   return OkStatus();
 }
 
+// What a sweep file may say and this trainer does not do yet: refused, for it would otherwise train
+// something else than what was asked for.
+Status CheckIsDone(const v1::RunSpec& run) {
+  if (run.kind() != v1::RUN_KIND_TRAIN) {
+    return InvalidArgument("this trainer runs the kind train only");
+  }
+  if (run.inputs_size() > 0) return InvalidArgument("this trainer reads no inputs");
+  for (const std::string_view path :
+       {"init", "train.parallel", "train.task", "train.trainable", "train.keep_steps",
+        "guards.divergence", "guards.router_collapse", "guards.dead_expert", "eval.final"}) {
+    if (spec::IsPresent(run, path)) return InvalidArgument(StrCat("this trainer has no ", path));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ReadRunFile(const std::string& path, v1::RunSpec* run) {
@@ -29,7 +45,7 @@ Status ReadRunFile(const std::string& path, v1::RunSpec* run) {
   spec::FillDefaults(run);
   const std::vector<spec::Fault> faults = spec::ValidateRun(*run);
   if (!faults.empty()) return InvalidArgument(StrCat(path, ":\n", spec::ToString(faults)));
-  return OkStatus();
+  return CheckIsDone(*run);
 }
 
 Status ReadAttemptFile(const std::string& path, v1::AttemptSpec* attempt) {
