@@ -14,6 +14,7 @@
 #include "common/spec/presets.h"
 #include "common/spec/unused.h"
 #include "common/spec/validate.h"
+#include "common/spec/written.h"
 #include "switchyard/v1/spec.pb.h"
 #include "tests/unit/common/spec/spec_builders.h"
 
@@ -167,7 +168,7 @@ std::string Sample(const FieldDescriptor* field) {
     case FieldDescriptor::CPPTYPE_STRING:
       return "text";
     default:
-      return WrittenName(field) == field->name() ? "7" : "7s";
+      return IsDuration(field) ? "7s" : "7";
   }
 }
 
@@ -188,7 +189,9 @@ TEST(LayValue, ReachesEveryFieldOfTheSpec) {
             continue;
           }
           pb::Value value;
-          if (field->message_type() != nullptr) {
+          if (field->message_type() != nullptr && IdField(field) == nullptr) {
+            value.mutable_list()->add_items()->mutable_map();
+          } else if (field->message_type() != nullptr) {
             pb::ValueEntry* entry = value.mutable_map()->add_entries();
             entry->set_key("name");
             entry->mutable_value()->mutable_map();
