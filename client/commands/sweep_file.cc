@@ -114,6 +114,13 @@ pb::PlanSweepResponse PlanOffline(const pb::SweepSpec& spec, uint64_t cells_max)
       }
     }
   }
+  if (!spec.stages().empty()) notices.emplace_back("the plan is that of the first stage");
+  for (const pb::StageSpec& stage : spec.stages()) {
+    if (!stage.has_needs()) continue;
+    const std::string& parent =
+        stage.needs().sweep().empty() ? stage.needs().stage() : stage.needs().sweep();
+    notices.push_back(StrCat("stage ", stage.id(), " is expanded from the runs of ", parent));
+  }
   response.mutable_notices()->Assign(notices.begin(), notices.end());
   return response;
 }

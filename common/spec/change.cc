@@ -136,9 +136,9 @@ class ExtensionPlanner {
     if (!AreEqual(left, right)) Fail(path, kMustBeEqual);
     if (before.has_needs()) {
       // Its cells come with its parents.
-      extension.added_seeds = AddedSeeds(
-          path, {before.replicates().seeds().begin(), before.replicates().seeds().end()},
-          {after.replicates().seeds().begin(), after.replicates().seeds().end()});
+      extension.added_seeds =
+          AddedSeeds(path, {before.replicates().seeds().begin(), before.replicates().seeds().end()},
+                     {after.replicates().seeds().begin(), after.replicates().seeds().end()});
       return extension;
     }
     const std::unique_ptr<SweepPlan> plan_before = PlanStage(old_, before, faults_);
@@ -264,8 +264,8 @@ bool MakeFork(const pb::RunSpec& run, std::string_view run_id, uint64_t step,
   init->set_digest(std::string(digest));
   init->set_restore(pb::RESTORE_ALL);
   for (const PathValue& set : sets) {
-    const std::string location = StrCat("--set ", EscapeForTerminal(set.path), "=",
-                                        EscapeForTerminal(NodeText(set.value)));
+    const std::string location =
+        StrCat("--set ", EscapeForTerminal(set.path), "=", EscapeForTerminal(NodeText(set.value)));
     if (IsAtOrBelow(set.path, "init") || set.path == "kind") {
       faults->push_back({location, set.path, "is what the fork goes on from, and cannot be set"});
       continue;
@@ -274,8 +274,9 @@ bool MakeFork(const pb::RunSpec& run, std::string_view run_id, uint64_t step,
   }
   if (faults->size() != before) return false;
   if (fork->train().has_steps() && fork->train().steps() <= step) {
-    faults->push_back({"", "train.steps", StrCat("ends at ", fork->train().steps(),
-                                                 ", not after the fork at step ", step)});
+    faults->push_back(
+        {"", "train.steps",
+         StrCat("ends at ", fork->train().steps(), ", not after the fork at step ", step)});
   }
   for (const UnusedField& field : DropUnused(fork)) {
     faults->push_back({"", field.path, StrCat("is set but has no effect: ", field.reason)});

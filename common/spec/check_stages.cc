@@ -51,8 +51,9 @@ class StageChecker {
     }
     for (const pb::StageSpec& stage : sweep_.stages()) {
       if (through.contains(stage.id())) continue;
-      Fail(stage, ".needs", StrCat("the stages need each other in a circle: ", stage.needs().stage(),
-                                   " comes after ", stage.id()));
+      Fail(stage, ".needs",
+           StrCat("the stages need each other in a circle: ", stage.needs().stage(),
+                  " comes after ", stage.id()));
     }
     if (first == nullptr && faults_->empty()) {
       faults_->push_back({"", "stages", "every stage has needs; one has to begin"});
@@ -65,8 +66,8 @@ class StageChecker {
 
  private:
   void Fail(const pb::StageSpec& stage, const std::string& field, std::string message) {
-    faults_->push_back({"", StrCat("stages.", EscapeForTerminal(stage.id()), field),
-                        std::move(message)});
+    faults_->push_back(
+        {"", StrCat("stages.", EscapeForTerminal(stage.id()), field), std::move(message)});
   }
 
   bool CheckNames() {
@@ -79,8 +80,9 @@ class StageChecker {
     std::vector<std::string> known;
     for (const pb::StageSpec& stage : sweep_.stages()) {
       if (!IsValidName(stage.id()) || stage.id().find('.') != std::string::npos) {
-        Fail(stage, "", "is not a name for a stage: a-z, 0-9, '_' and '-', beginning and ending "
-                        "with a letter or digit");
+        Fail(stage, "",
+             "is not a name for a stage: a-z, 0-9, '_' and '-', beginning and ending "
+             "with a letter or digit");
       }
       if (std::ranges::find(known, stage.id()) != known.end()) Fail(stage, "", "is given twice");
       known.push_back(stage.id());
@@ -124,16 +126,14 @@ class StageChecker {
     if (text.empty()) return;
     const Result<Expression> expression = Expression::Parse(text);
     if (expression.ok()) return;
-    Fail(stage, field,
-         StrCat("'", EscapeForTerminal(text), "': ", expression.status().message()));
+    Fail(stage, field, StrCat("'", EscapeForTerminal(text), "': ", expression.status().message()));
   }
 
   void CheckEach(const pb::StageSpec& stage) {
     const pb::EachSpec& each = stage.each();
     const bool is_many = each.kind() == pb::EACH_KIND_CELL || each.kind() == pb::EACH_KIND_ALL ||
                          !each.axes().empty() ||
-                         (each.kind() == pb::EACH_KIND_RUN &&
-                          stage.from() == pb::STAGE_FROM_EVERY);
+                         (each.kind() == pb::EACH_KIND_RUN && stage.from() == pb::STAGE_FROM_EVERY);
     if (stage.from() == pb::STAGE_FROM_SPEC) {
       if (stage.has_each() && each.kind() != pb::EACH_KIND_CELL) {
         Fail(stage, ".each", "is cell with from: spec, and nothing else");
@@ -147,8 +147,9 @@ class StageChecker {
       Fail(stage, ".base.kind",
            "is train, but the stage starts from checkpoints: write finetune, or from: spec");
     } else if (is_many && kind != pb::RUN_KIND_ANALYZE && kind != pb::RUN_KIND_BENCHMARK) {
-      Fail(stage, ".each", "gives several checkpoints to one run, which only analyze and benchmark "
-                           "take");
+      Fail(stage, ".each",
+           "gives several checkpoints to one run, which only analyze and benchmark "
+           "take");
     }
   }
 

@@ -97,8 +97,8 @@ Result<bool> IsDropped(const Space& space, const Point& point, size_t* at, const
     const Result<Truth> truth = constraint.expression.Test(names);
     if (!truth.ok()) {
       faults->push_back({"", constraint.path,
-                         StrCat("'", EscapeForTerminal(constraint.expression.text()), "': ",
-                                truth.status().message())});
+                         StrCat("'", EscapeForTerminal(constraint.expression.text()),
+                                "': ", truth.status().message())});
       return truth.status();
     }
     is_dropped = *truth == Truth::kFalse;
@@ -109,12 +109,11 @@ Result<bool> IsDropped(const Space& space, const Point& point, size_t* at, const
 }  // namespace
 
 bool HasConstraints(const Space& space) {
-  return !space.constraints.empty() ||
-         std::ranges::any_of(space.axes, [](const Axis& axis) {
-           return std::ranges::any_of(axis.alternatives, [](const Alternative& alternative) {
-             return HasConstraints(alternative.space);
-           });
-         });
+  return !space.constraints.empty() || std::ranges::any_of(space.axes, [](const Axis& axis) {
+    return std::ranges::any_of(axis.alternatives, [](const Alternative& alternative) {
+      return HasConstraints(alternative.space);
+    });
+  });
 }
 
 Result<bool> IsAllowed(const SweepLayout& layout, const Point& point, std::vector<Fault>* faults) {

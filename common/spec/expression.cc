@@ -71,8 +71,8 @@ class Lexer {
       digits();
     }
     // What is glued to a number is part of it, and makes it none.
-    while (at_ < text_.size() && (IsLetter(text_[at_]) || IsDigit(text_[at_]) ||
-                                  text_[at_] == '.')) {
+    while (at_ < text_.size() &&
+           (IsLetter(text_[at_]) || IsDigit(text_[at_]) || text_[at_] == '.')) {
       ++at_;
     }
     token->kind = TokenKind::kNumber;
@@ -422,8 +422,8 @@ class ExpressionParser {
     if (token.text == "best" || token.text == "last") {
       const Token series = token_;
       if (series.kind != TokenKind::kWord || series.text.find('/') == std::string::npos) {
-        return At(series.column, StrCat(token.text, " takes a series such as valid/loss, found ",
-                                        Quoted(series)));
+        return At(series.column,
+                  StrCat(token.text, " takes a series such as valid/loss, found ", Quoted(series)));
       }
       SWITCHYARD_RETURN_IF_ERROR(Advance());
       SWITCHYARD_RETURN_IF_ERROR(Expect(")"));
@@ -615,7 +615,8 @@ class ExpressionEvaluator {
     }
     if (is_absent) return ExpressionValue();
     // A minimum of NaN and 1 is no number, whatever std::min makes of it.
-    const bool has_nan = std::ranges::any_of(values, [](double value) { return std::isnan(value); });
+    const bool has_nan =
+        std::ranges::any_of(values, [](double value) { return std::isnan(value); });
     if (has_nan) return ExpressionValue(std::nan(""));
     const double x = values.front();
     const double y = values.back();

@@ -38,10 +38,10 @@ struct Prior {
 };
 
 enum class Reuse {
-  kReused,                  // its results are the new sweep's
-  kShared,                  // both sweeps wait for it; cancelled when none wants it
+  kReused,  // its results are the new sweep's
+  kShared,  // both sweeps wait for it; cancelled when none wants it
   kNewRun,
-  kNewRunFromCheckpoint,    // goes on from its last checkpoint
+  kNewRunFromCheckpoint,  // goes on from its last checkpoint
 };
 
 // What the prior run means for a new sweep. A rerun asks for new runs whatever there is.

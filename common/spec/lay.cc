@@ -344,9 +344,10 @@ void Layer::LayKeyedList(Message* message, const FieldDescriptor* field, const N
       LayField(element, field, fields, element_path);
     } else if (body.kind == Node::Kind::kList && PairField(element_type, 0) != nullptr) {
       if (body.items.size() != 2) {
-        AddFault(body, element_path,
-                 StrCat("has ", body.items.size(), " numbers; [", PairField(element_type, 0)->name(),
-                        ", ", PairField(element_type, 1)->name(), "] is wanted"));
+        AddFault(
+            body, element_path,
+            StrCat("has ", body.items.size(), " numbers; [", PairField(element_type, 0)->name(),
+                   ", ", PairField(element_type, 1)->name(), "] is wanted"));
         return;
       }
       for (int i = 0; i < 2; ++i) {

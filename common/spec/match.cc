@@ -89,7 +89,8 @@ void SolveMatch(const Match& match, const std::string& to, const pb::RunSpec& ot
   }
   const uint64_t below = solver.LargestBelow(*target);
   uint64_t best = below == 0 ? 1 : below;
-  if (below != 0 && std::abs(solver.At(below + 1) - *target) < std::abs(solver.At(below) - *target)) {
+  if (below != 0 &&
+      std::abs(solver.At(below + 1) - *target) < std::abs(solver.At(below) - *target)) {
     best = below + 1;
   }
   const double reached = solver.At(best);

@@ -82,8 +82,8 @@ const Message* ElementAt(const Message& message, const FieldDescriptor* list,
   for (int i = 0; i < reflection->FieldSize(message, list); ++i) {
     const Message& element = reflection->GetRepeatedMessage(message, list, i);
     const std::string id = element.GetReflection()->GetString(element, IdField(list));
-    const bool fits = rest->starts_with(id) &&
-                      (rest->size() == id.size() || (*rest)[id.size()] == '.');
+    const bool fits =
+        rest->starts_with(id) && (rest->size() == id.size() || (*rest)[id.size()] == '.');
     if (fits && id.size() >= length) {
       found = &element;
       length = id.size();
@@ -151,7 +151,8 @@ bool CanBe(const Descriptor* descriptor, std::string_view path) {
     }
     if (descriptor == pb::JobSpec::descriptor()) return true;
     // Ids may hold dots: any way to cut one off will do.
-    for (size_t end = path.find('.'); end != std::string_view::npos; end = path.find('.', end + 1)) {
+    for (size_t end = path.find('.'); end != std::string_view::npos;
+         end = path.find('.', end + 1)) {
       if (CanBe(descriptor, path.substr(end + 1))) return true;
     }
     return false;
@@ -176,8 +177,8 @@ ExpressionValue ReadAt(const Message& message, std::string_view path) {
   if (found.message == nullptr) return std::monostate{};
   const Reflection* reflection = found.message->GetReflection();
   if (found.is_kind) {
-    const FieldDescriptor* current = reflection->GetOneofFieldDescriptor(
-        *found.message, CaseOf(found.message->GetDescriptor()));
+    const FieldDescriptor* current =
+        reflection->GetOneofFieldDescriptor(*found.message, CaseOf(found.message->GetDescriptor()));
     if (current == nullptr) return std::monostate{};
     return current->name();
   }

@@ -54,8 +54,7 @@ class ReportChecker {
 
  private:
   void Fail(const std::string& field, std::string message) {
-    faults_->push_back(
-        {"", field.empty() ? path_ : StrCat(path_, ".", field), std::move(message)});
+    faults_->push_back({"", field.empty() ? path_ : StrCat(path_, ".", field), std::move(message)});
   }
 
   void Count(const char* field, int count) {
@@ -217,8 +216,9 @@ class ReportChecker {
           Fail(field, StrCat("'", EscapeForTerminal(name), "' is given twice"));
         }
         // Index columns of jobs are known only with their results; a path is an axis or nothing.
-        const bool is_open = name == "cell" || name == "seed" ||
-                             (IsValidName(name) && name.find('.') == std::string::npos && HasJobs());
+        const bool is_open =
+            name == "cell" || name == "seed" ||
+            (IsValidName(name) && name.find('.') == std::string::npos && HasJobs());
         if (!is_open) CheckAxis(field, name);
       }
     }
@@ -237,8 +237,7 @@ class ReportChecker {
   void CheckPlot(const pb::PlotSpec& plot) {
     static constexpr std::array<std::string_view, 4> kClocks = {"step", "tokens", "wall_seconds",
                                                                 "train.flops"};
-    const bool is_clock =
-        plot.x().empty() || std::ranges::find(kClocks, plot.x()) != kClocks.end();
+    const bool is_clock = plot.x().empty() || std::ranges::find(kClocks, plot.x()) != kClocks.end();
     if (plot.kind() == pb::PLOT_KIND_CURVE || plot.kind() == pb::PLOT_KIND_UNSPECIFIED) {
       if (!is_clock) {
         Fail("x", StrCat("'", EscapeForTerminal(plot.x()),

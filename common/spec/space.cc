@@ -183,8 +183,8 @@ Result<Point> PointFrom(const Space& space, const std::vector<Draw>& draws) {
   std::vector<const Draw*> by_dimension(places.size(), nullptr);
   for (const Draw& draw : draws) {
     if (draw.dimension >= places.size()) {
-      return InvalidArgument(StrCat("there is no dimension ", draw.dimension, " of ",
-                                    places.size()));
+      return InvalidArgument(
+          StrCat("there is no dimension ", draw.dimension, " of ", places.size()));
     }
     if (by_dimension[draw.dimension] != nullptr) {
       return InvalidArgument(StrCat(places[draw.dimension].axis->name, " is given twice"));
@@ -196,13 +196,12 @@ Result<Point> PointFrom(const Space& space, const std::vector<Draw>& draws) {
   for (size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
     const auto parent = static_cast<size_t>(place.parent);
-    exists[i] = place.parent < 0 ||
-                (exists[parent] && by_dimension[parent]->value == place.parent_value);
+    exists[i] =
+        place.parent < 0 || (exists[parent] && by_dimension[parent]->value == place.parent_value);
     const Draw* draw = by_dimension[i];
     if (exists[i] != (draw != nullptr)) {
-      return InvalidArgument(StrCat(place.axis->name, draw == nullptr
-                                                          ? " is missing"
-                                                          : " does not exist under the others"));
+      return InvalidArgument(StrCat(
+          place.axis->name, draw == nullptr ? " is missing" : " does not exist under the others"));
     }
     if (draw == nullptr) continue;
     Coordinate coordinate{.axis = place.axis};

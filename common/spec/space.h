@@ -90,8 +90,8 @@ struct Alternative {
 // Where one cell stands on one axis.
 struct Coordinate {
   const Axis* axis = nullptr;
-  size_t option = 0;   // grid, zip, choice
-  double number = 0;   // distributions, rounded as drawn numbers are
+  size_t option = 0;  // grid, zip, choice
+  double number = 0;  // distributions, rounded as drawn numbers are
 };
 // Axes from the outside in: an alternative's own follow their choice.
 using Point = std::vector<Coordinate>;

@@ -157,7 +157,9 @@ class SpaceReader {
   void CheckPath(const std::string& path, const std::string& block_path, const Node::Entry* entry) {
     const At at = PlaceOf(entry);
     if (path.size() > kPathBytesMax) {
-      Fail(at, block_path, StrCat("the path of an axis is too long: ", path.size(), " bytes, at most ", kPathBytesMax));
+      Fail(at, block_path,
+           StrCat("the path of an axis is too long: ", path.size(), " bytes, at most ",
+                  kPathBytesMax));
     } else if (path == "seed") {
       Fail(at, path, "the seed is never an axis; it comes from replicates");
     } else if (path == "max_parallel") {
@@ -224,10 +226,10 @@ class SpaceReader {
       for (const pb::SetEntry& set : spec.set()) {
         const Node::Entry* set_entry = FindEntry(set_node, set.path());
         CheckPath(set.path(), body_path, set_entry);
-        out.set.push_back({.path = set.path(),
-                           .is_policy = IsPolicyPath(set.path()),
-                           .value = set_entry != nullptr ? set_entry->value
-                                                         : NodeFromValue(set.value())});
+        out.set.push_back(
+            {.path = set.path(),
+             .is_policy = IsPolicyPath(set.path()),
+             .value = set_entry != nullptr ? set_entry->value : NodeFromValue(set.value())});
         for (size_t i = 0; i + 1 < out.set.size(); ++i) {
           if (out.set[i].path == set.path()) Fail(PlaceOf(set_entry), set.path(), "is set twice");
         }
@@ -288,10 +290,11 @@ class SpaceReader {
     }
     if (to == axis->alternatives.size()) {
       const std::string nearest = NearestWord(spec.to(), names);
-      Fail(at, StrCat(path, ".to"),
-           StrCat("'", EscapeForTerminal(spec.to()), "' is not another alternative of this choice; ",
-                  nearest.empty() ? StrCat("known: ", StrJoin(names, ", "))
-                                  : StrCat("nearest: ", nearest)));
+      Fail(
+          at, StrCat(path, ".to"),
+          StrCat("'", EscapeForTerminal(spec.to()), "' is not another alternative of this choice; ",
+                 nearest.empty() ? StrCat("known: ", StrJoin(names, ", "))
+                                 : StrCat("nearest: ", nearest)));
       return;
     }
     match.to = to;
@@ -344,8 +347,8 @@ class SpaceReader {
       return fail("the bounds must be finite numbers");
     }
     if (axis.low > axis.high || (axis.low == axis.high && axis.kind != AxisKind::kInt)) {
-      return fail(StrCat("low ", FormatDouble(axis.low), " is not below high ",
-                         FormatDouble(axis.high)));
+      return fail(
+          StrCat("low ", FormatDouble(axis.low), " is not below high ", FormatDouble(axis.high)));
     }
     if (axis.is_log && !(axis.low > 0)) {
       return fail(StrCat("low ", FormatDouble(axis.low), " must be above 0 for a logarithm"));
@@ -391,11 +394,11 @@ class SpaceReader {
           at = {first.line, first.column};
         }
         const bool is_own_path = axis.name == left;
-        Fail(at, is_own_path ? EscapeForTerminal(left) : StrCat(path, ".", axis.name),
-             StrCat(is_own_path ? "overlaps" : StrCat(EscapeForTerminal(left), " overlaps"),
-                    " with the axis ", EscapeForTerminal(space.axes[k].name),
-                    space.axes[k].name == right ? ""
-                                                : StrCat(" (", EscapeForTerminal(right), ")")));
+        Fail(
+            at, is_own_path ? EscapeForTerminal(left) : StrCat(path, ".", axis.name),
+            StrCat(is_own_path ? "overlaps" : StrCat(EscapeForTerminal(left), " overlaps"),
+                   " with the axis ", EscapeForTerminal(space.axes[k].name),
+                   space.axes[k].name == right ? "" : StrCat(" (", EscapeForTerminal(right), ")")));
         return;
       }
     }
@@ -419,8 +422,8 @@ class SpaceReader {
       Result<Expression> expression = Expression::Parse(spec.constraints(i));
       if (!expression.ok()) {
         Fail(at, constraint_path,
-             StrCat("'", EscapeForTerminal(spec.constraints(i)), "': ",
-                    expression.status().message()));
+             StrCat("'", EscapeForTerminal(spec.constraints(i)),
+                    "': ", expression.status().message()));
         continue;
       }
       for (const Expression::NameUse& use : expression->names()) {
@@ -430,8 +433,7 @@ class SpaceReader {
                       " is a series, and no run has begun; a division is written a / b"));
         }
       }
-      space->constraints.push_back(
-          {.expression = std::move(*expression), .path = constraint_path});
+      space->constraints.push_back({.expression = std::move(*expression), .path = constraint_path});
     }
   }
 

@@ -62,8 +62,8 @@ bool Filter(const std::string& where, const std::string& path, std::vector<Paren
     const Result<Truth> truth = expression.ok() ? expression->Test(ParentNames(parent))
                                                 : Result<Truth>(expression.status());
     if (!truth.ok()) {
-      faults->push_back({"", path, StrCat("'", EscapeForTerminal(where), "': ",
-                                          truth.status().message())});
+      faults->push_back(
+          {"", path, StrCat("'", EscapeForTerminal(where), "': ", truth.status().message())});
       return false;
     }
     if (*truth == Truth::kTrue) kept.push_back(std::move(parent));
@@ -74,8 +74,7 @@ bool Filter(const std::string& where, const std::string& path, std::vector<Paren
 
 bool IsMaximized(const pb::SweepSpec& sweep, const pb::StageSpec& stage) {
   const pb::StageSpec* parent = FindStage(sweep, stage.needs().stage());
-  const pb::ObjectiveSpec& objective =
-      parent == nullptr ? sweep.objective() : parent->objective();
+  const pb::ObjectiveSpec& objective = parent == nullptr ? sweep.objective() : parent->objective();
   if (objective.goal() != pb::GOAL_UNSPECIFIED) return objective.goal() == pb::GOAL_MAXIMIZE;
   return SeriesDirection(objective.metric()) == Direction::kMaximize;
 }
@@ -103,8 +102,8 @@ void KeepTop(const pb::SelectSpec& select, bool is_maximized, std::vector<Parent
   std::map<std::vector<std::string>, std::vector<std::pair<double, uint64_t>>> groups;
   for (const auto& [number, cell] : cells) {
     const double mean = cell.sum / static_cast<double>(cell.count);
-    const double rank = cell.has_all ? (is_maximized ? -mean : mean)
-                                     : std::numeric_limits<double>::infinity();
+    const double rank =
+        cell.has_all ? (is_maximized ? -mean : mean) : std::numeric_limits<double>::infinity();
     groups[cell.group].emplace_back(rank, number);
   }
   std::map<uint64_t, bool> is_kept;
@@ -236,9 +235,8 @@ class Expander {
   Columns ColumnsOf(const Group& group) const {
     Columns columns;
     for (const auto& [name, value] : group.inputs.front().parent->columns) {
-      const bool is_common = std::ranges::all_of(group.inputs, [&](const Input& input) {
-        return ColumnOf(*input.parent, name) == value;
-      });
+      const bool is_common = std::ranges::all_of(
+          group.inputs, [&](const Input& input) { return ColumnOf(*input.parent, name) == value; });
       if (is_common) columns.emplace_back(name, value);
     }
     if (stage_.from() == pb::STAGE_FROM_EVERY && group.inputs.size() == 1) {

@@ -144,8 +144,8 @@ void SweepLayout::TakeSets(const LayoutSource& source, std::vector<Fault>* fault
 void SweepLayout::LaySets(pb::RunSpec* run, pb::PolicySpec* policy,
                           std::vector<Fault>* faults) const {
   for (const PathValue& set : sets_) {
-    const std::string location = StrCat("--set ", EscapeForTerminal(set.path), "=",
-                                        EscapeForTerminal(NodeText(set.value)));
+    const std::string location =
+        StrCat("--set ", EscapeForTerminal(set.path), "=", EscapeForTerminal(NodeText(set.value)));
     Layer(location, faults).LayAt(Target(set.is_policy, run, policy), set.path, set.value);
   }
 }
@@ -180,9 +180,8 @@ void SweepLayout::TakeSpace(const LayoutSource& source, std::vector<Fault>* faul
   if (!is_drawn_ && space_.has_distribution()) {
     for (const Axis* axis : AllAxes(space_)) {
       if (!axis->is_distribution()) continue;
-      faults->push_back({axis->line == 0
-                             ? std::string()
-                             : LocationText(source.file_name, axis->line, axis->column),
+      faults->push_back({axis->line == 0 ? std::string()
+                                         : LocationText(source.file_name, axis->line, axis->column),
                          EscapeForTerminal(axis->name),
                          "a distribution needs a strategy that draws from it: random, sobol, tpe, "
                          "asha, hyperband, pbt or external"});
@@ -192,8 +191,8 @@ void SweepLayout::TakeSpace(const LayoutSource& source, std::vector<Fault>* faul
   TakeSeeds(source);
   const std::optional<uint64_t> cells = CountCells(space_);
   uint64_t runs = 0;
-  const bool is_over = !cells || __builtin_mul_overflow(*cells, seeds_.size(), &runs) ||
-                       runs > kRunCountMax;
+  const bool is_over =
+      !cells || __builtin_mul_overflow(*cells, seeds_.size(), &runs) || runs > kRunCountMax;
   if (is_over && !is_drawn_) {
     faults->push_back(Plain(space_path_, StrCat("has more than ", kRunCountMax, " runs")));
     return;
@@ -228,12 +227,12 @@ void SweepLayout::TakeStrategy(const pb::StrategySpec& strategy, std::vector<Fau
         continue;
       }
       const std::string nearest = NearestWord(name, known);
-      faults->push_back(Plain(
-          StrCat(prefix, "strategy.", kind->name(), ".per"),
-          StrCat("'", EscapeForTerminal(name), "' is not an axis with values to tell apart; ",
-                 known.empty()     ? std::string("there is none")
-                 : nearest.empty() ? StrCat("known: ", StrJoin(known, ", "))
-                                   : StrCat("nearest: ", nearest))));
+      faults->push_back(
+          Plain(StrCat(prefix, "strategy.", kind->name(), ".per"),
+                StrCat("'", EscapeForTerminal(name), "' is not an axis with values to tell apart; ",
+                       known.empty()     ? std::string("there is none")
+                       : nearest.empty() ? StrCat("known: ", StrJoin(known, ", "))
+                                         : StrCat("nearest: ", nearest))));
     }
   }
 }
@@ -246,16 +245,14 @@ void SweepLayout::CheckSets(const LayoutSource& source, std::vector<Fault>* faul
     for (const std::string& path : PathsOf(alone)) {
       for (const PathValue& set : sets_) {
         if (!IsAtOrBelow(set.path, path) || !refused.insert(set.path).second) continue;
-        const Node place =
-            axis->paths.empty() || axis->paths.front().values.empty()
-                ? NumberNode(*axis, 0)
-                : axis->paths.front().values.front();
+        const Node place = axis->paths.empty() || axis->paths.front().values.empty()
+                               ? NumberNode(*axis, 0)
+                               : axis->paths.front().values.front();
         const std::string what =
             axis->name == path ? "is an axis" : StrCat("is laid by the axis ", axis->name);
-        faults->push_back({LocationText(source.file_name, place.line, place.column),
-                           EscapeForTerminal(path),
-                           StrCat(what, ", so --set ", EscapeForTerminal(set.path),
-                                  " would have no effect")});
+        faults->push_back(
+            {LocationText(source.file_name, place.line, place.column), EscapeForTerminal(path),
+             StrCat(what, ", so --set ", EscapeForTerminal(set.path), " would have no effect")});
       }
     }
   }
@@ -494,9 +491,8 @@ bool SweepLayout::IsLaid(const Point& point, std::string_view path) const {
                                return !entry.is_policy && (IsAtOrBelow(path, entry.path) ||
                                                            IsAtOrBelow(entry.path, path));
                              }) ||
-         std::ranges::any_of(matches, [&](const MatchTask& task) {
-           return IsAtOrBelow(task.match->vary, path);
-         });
+         std::ranges::any_of(
+             matches, [&](const MatchTask& task) { return IsAtOrBelow(task.match->vary, path); });
 }
 
 std::vector<std::pair<std::string, std::string>> SweepLayout::Columns(const Point& point) const {
@@ -507,8 +503,8 @@ std::vector<std::pair<std::string, std::string>> SweepLayout::Columns(const Poin
     std::string text = axis.is_distribution() ? NumberNode(axis, coordinate.number).scalar
                                               : axis.OptionText(coordinate.option);
     // A stage that lays over an axis of its parent has the column anew.
-    const auto old = std::ranges::find(columns, axis.name,
-                                       &std::pair<std::string, std::string>::first);
+    const auto old =
+        std::ranges::find(columns, axis.name, &std::pair<std::string, std::string>::first);
     if (old != columns.end()) {
       old->second = std::move(text);
     } else {

@@ -190,6 +190,7 @@ void SweepPlan::Impl::CheckCells(uint64_t cells_checked, std::vector<Fault>* fau
     struct Digit {
       uint64_t count = 1;
       uint64_t stride = 1;
+      uint64_t checked = 1;  // the product of an alternative's axes may be large
     };
     std::vector<Digit> digits(layout->space().axes.size());
     uint64_t stride = 1;
@@ -197,6 +198,8 @@ void SweepPlan::Impl::CheckCells(uint64_t cells_checked, std::vector<Fault>* fau
       Space alone;
       alone.axes.push_back(layout->space().axes[i]);
       digits[i] = {.count = CountCells(alone).value_or(1), .stride = stride};
+      const bool is_choice = alone.axes.front().kind == AxisKind::kChoice;
+      digits[i].checked = is_choice ? std::min(digits[i].count, cells_checked) : digits[i].count;
       stride *= digits[i].count;
     }
     const std::set<std::string> first = check(0);
@@ -204,10 +207,10 @@ void SweepPlan::Impl::CheckCells(uint64_t cells_checked, std::vector<Fault>* fau
     uint64_t combinations = 1;
     for (const Digit& digit : digits) {
       bool is_deciding = false;
-      for (uint64_t k = 1; k < std::min(digit.count, cells_checked); ++k) {
+      for (uint64_t k = 1; k < digit.checked; ++k) {
         is_deciding |= check(k * digit.stride) != first;
       }
-      are_all_uses_seen &= digit.count <= cells_checked;
+      are_all_uses_seen &= digit.checked == digit.count;
       if (!is_deciding) continue;
       deciding.push_back(digit);
       combinations *= digit.count;  // bounded by the number of cells

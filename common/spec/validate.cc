@@ -51,8 +51,7 @@ class RunChecker {
     if (run_.kind() == pb::RUN_KIND_UNSPECIFIED) {
       Fail("kind", "is required; known: train, finetune, evaluate, analyze, benchmark");
     }
-    const bool is_trained =
-        IsTrained(run_.kind()) || run_.kind() == pb::RUN_KIND_UNSPECIFIED;
+    const bool is_trained = IsTrained(run_.kind()) || run_.kind() == pb::RUN_KIND_UNSPECIFIED;
     const bool is_from_checkpoint = run_.has_init() || run_.inputs_size() > 0;
     // What a checkpoint or its readers do not need may be left out.
     if (is_trained || run_.kind() == pb::RUN_KIND_EVALUATE || run_.has_data()) {
@@ -429,9 +428,10 @@ void CheckPolicyWords(const pb::PolicySpec& policy, std::vector<Fault>* faults) 
     std::set<std::string> seen;
     for (const std::string& label : labels) {
       if (!IsLabel(label)) {
-        faults->push_back({"", path, StrCat("'", EscapeForTerminal(label),
-                                            "' is not NAME or NAME=VALUE of a-z, 0-9, '.', '_' "
-                                            "and '-'")});
+        faults->push_back({"", path,
+                           StrCat("'", EscapeForTerminal(label),
+                                  "' is not NAME or NAME=VALUE of a-z, 0-9, '.', '_' "
+                                  "and '-'")});
       }
       if (!seen.insert(label).second) {
         faults->push_back({"", path, StrCat(EscapeForTerminal(label), " is given twice")});
@@ -441,9 +441,9 @@ void CheckPolicyWords(const pb::PolicySpec& policy, std::vector<Fault>* faults) 
   check_labels("resources.labels", policy.resources().labels());
   constexpr int kAlternativesMax = 16;
   if (policy.resources().alternatives_size() > kAlternativesMax) {
-    faults->push_back({"", "resources.alternatives",
-                       StrCat("has ", policy.resources().alternatives_size(), ", at most ",
-                              kAlternativesMax)});
+    faults->push_back(
+        {"", "resources.alternatives",
+         StrCat("has ", policy.resources().alternatives_size(), ", at most ", kAlternativesMax)});
   }
   for (int i = 0; i < policy.resources().alternatives_size(); ++i) {
     const pb::ResourceAlternative& each = policy.resources().alternatives(i);
@@ -456,9 +456,9 @@ void CheckPolicyWords(const pb::PolicySpec& policy, std::vector<Fault>* faults) 
     if (each.gpus() > 1024) {
       faults->push_back({"", path + ".gpus", StrCat(each.gpus(), " is above 1024")});
     }
-    const bool takes_nothing = each.has_cpu_slots() && each.cpu_slots() == 0 &&
-                               (each.has_gpus() ? each.gpus() == 0
-                                                : policy.resources().gpus() == 0);
+    const bool takes_nothing =
+        each.has_cpu_slots() && each.cpu_slots() == 0 &&
+        (each.has_gpus() ? each.gpus() == 0 : policy.resources().gpus() == 0);
     if (takes_nothing) faults->push_back({"", path, "takes neither cpu_slots nor gpus"});
   }
   if (!policy.has_retry()) return;

@@ -82,8 +82,8 @@ class KindChecker {
     const std::string& checkpoint = init.checkpoint();
     if (!checkpoint.empty() && checkpoint != "best" && checkpoint != "last" &&
         !ParseUint64(checkpoint)) {
-      Fail("init.checkpoint", StrCat("'", EscapeForTerminal(checkpoint),
-                                     "' is not best, last or a step"));
+      Fail("init.checkpoint",
+           StrCat("'", EscapeForTerminal(checkpoint), "' is not best, last or a step"));
     }
     if (!init.digest().empty() && !IsDigest(init.digest())) {
       Fail("init.digest", "is not of the form sha256:<64 lower-case hex digits>");
@@ -116,8 +116,7 @@ class KindChecker {
       for (const pb::ValueEntry& option : job.options()) {
         if (option.key().empty()) Fail(job_path, "has an option without a name");
         if (!options.insert(option.key()).second) {
-          Fail(job_path, StrCat("the option ", EscapeForTerminal(option.key()),
-                                " is given twice"));
+          Fail(job_path, StrCat("the option ", EscapeForTerminal(option.key()), " is given twice"));
         }
       }
     }
@@ -167,8 +166,7 @@ class KindChecker {
         Fail("train.keep_steps", StrCat(step, " is not between 1 and ", kStepsMax));
       }
       if (train.has_steps() && step > train.steps()) {
-        Fail("train.keep_steps",
-             StrCat(step, " comes after the last step, ", train.steps()));
+        Fail("train.keep_steps", StrCat(step, " comes after the last step, ", train.steps()));
       }
       if (!steps.insert(step).second) Fail("train.keep_steps", StrCat(step, " is given twice"));
     }

@@ -132,13 +132,13 @@ class StrategyChecker {
     std::set<std::string> axes;
     for (const std::string& axis : message.per()) {
       if (!axes.insert(axis).second) {
-        faults_->push_back({"", path_ + name + ".per",
-                            StrCat(EscapeForTerminal(axis), " is given twice")});
+        faults_->push_back(
+            {"", path_ + name + ".per", StrCat(EscapeForTerminal(axis), " is given twice")});
       }
     }
     if (message.seed() > kInt64Max) {
-      faults_->push_back({"", path_ + name + ".seed",
-                          StrCat(message.seed(), " is above ", kInt64Max)});
+      faults_->push_back(
+          {"", path_ + name + ".seed", StrCat(message.seed(), " is above ", kInt64Max)});
     }
   }
   void Eta(bool has, uint32_t eta, const std::string& name) {
@@ -154,8 +154,8 @@ class StrategyChecker {
                           StrCat(FormatDouble(pbt.quantile()), " is not above 0 and at most 0.5")});
     }
     if (pbt.has_perturb() && !(pbt.perturb() > 1)) {
-      faults_->push_back({"", path_ + ".pbt.perturb",
-                          StrCat(FormatDouble(pbt.perturb()), " must be above 1")});
+      faults_->push_back(
+          {"", path_ + ".pbt.perturb", StrCat(FormatDouble(pbt.perturb()), " must be above 1")});
     }
     Common(pbt, ".pbt");
   }
@@ -174,8 +174,8 @@ void CheckEarlyStop(const pb::EarlyStopSpec& early_stop, const pb::StrategySpec&
   CheckCount(early_stop.median_stop().has_grace(), early_stop.median_stop().grace(),
              prefix + "early_stop.median_stop.grace", 1, kStepsMax, faults);
   if (!strategy.has_random() && !strategy.has_sobol() && !strategy.has_tpe()) {
-    faults->push_back({"", prefix + "early_stop",
-                       "goes with the strategies random, sobol and tpe only"});
+    faults->push_back(
+        {"", prefix + "early_stop", "goes with the strategies random, sobol and tpe only"});
   }
 }
 
@@ -254,8 +254,9 @@ void CheckSweepFields(const pb::SweepSpec& sweep, std::vector<Fault>* faults) {
   }
   for (const pb::SetEntry& set : sweep.sets()) {
     if (!set.stage().empty() && FindStage(sweep, set.stage()) == nullptr) {
-      faults->push_back({"", "--set", StrCat("'", EscapeForTerminal(set.stage()),
-                                             "' is not a stage of this sweep")});
+      faults->push_back(
+          {"", "--set",
+           StrCat("'", EscapeForTerminal(set.stage()), "' is not a stage of this sweep")});
     }
   }
 }

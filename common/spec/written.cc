@@ -54,10 +54,10 @@ const OneofDescriptor* CaseOf(const Descriptor* descriptor) {
 const FieldDescriptor* IdField(const FieldDescriptor* list) {
   if (!list->is_repeated() || list->message_type() == nullptr) return nullptr;
   const Descriptor* element = list->message_type();
-  const FieldDescriptor* id = element->FindFieldByName(
-      element == pb::SetEntry::descriptor()     ? "path"
-      : element == pb::ValueEntry::descriptor() ? "key"
-                                                : "id");
+  const FieldDescriptor* id =
+      element->FindFieldByName(element == pb::SetEntry::descriptor()     ? "path"
+                               : element == pb::ValueEntry::descriptor() ? "key"
+                                                                         : "id");
   return id != nullptr && id->cpp_type() == FieldDescriptor::CPPTYPE_STRING ? id : nullptr;
 }
 

@@ -64,8 +64,7 @@ TEST(PlanExtension, RefusesWhatIsMissingOrOther) {
   EXPECT_EQ(Faults(Grid("8, 16"), Grid("8, 16")), "");
   EXPECT_THAT(Faults(Grid("8, 16"), Grid("8, 32")),
               HasSubstr("cell 2 is missing (train.batch=16); an extension only adds"));
-  EXPECT_THAT(Faults(Grid("8, 16"), Grid("8, 16", "[1, 3]")),
-              HasSubstr("the seed 2 is missing"));
+  EXPECT_THAT(Faults(Grid("8, 16"), Grid("8, 16", "[1, 3]")), HasSubstr("the seed 2 is missing"));
   EXPECT_THAT(Faults(Grid("8"), Replaced(Grid("8, 16"), "steps: 100", "steps: 200")),
               HasSubstr("base: differs"));
   EXPECT_THAT(Faults(Grid("8"), Grid("8, 16") + "objective: {metric: valid/loss}\n"),

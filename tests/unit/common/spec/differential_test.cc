@@ -25,11 +25,11 @@ struct ReferenceCell {
 using Cells = std::vector<ReferenceCell>;
 
 // Fields that may have any small number, each used at most once in a space.
-constexpr std::string_view kFields[] = {"train.warmup_steps",  "train.memory_len",
-                                        "train.batch",         "train.target_len",
-                                        "model.moe.experts",   "model.transformer_xl.d_inner",
-                                        "eval.every_steps",    "model.transformer_xl.clamp_len",
-                                        "eval.max_tokens",     "eval.batch"};
+constexpr std::string_view kFields[] = {"train.warmup_steps", "train.memory_len",
+                                        "train.batch",        "train.target_len",
+                                        "model.moe.experts",  "model.transformer_xl.d_inner",
+                                        "eval.every_steps",   "model.transformer_xl.clamp_len",
+                                        "eval.max_tokens",    "eval.batch"};
 
 uint64_t FieldOf(const pb::RunSpec& run, std::string_view field) {
   if (field == "train.warmup_steps") return run.train().warmup_steps();

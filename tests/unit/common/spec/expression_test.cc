@@ -132,9 +132,7 @@ TEST(Expression, NonFiniteNumbersMatchNothing) {
 
 // What is absent decides nothing; what is there may.
 TEST(Expression, AbsentNamesFollowThreeValuedLogic) {
-  const auto test = [](std::string_view text) {
-    return *Expression::Parse(text)->Test(Names());
-  };
+  const auto test = [](std::string_view text) { return *Expression::Parse(text)->Test(Names()); };
   EXPECT_EQ(test("missing = 1"), Truth::kUnknown);
   EXPECT_EQ(test("not missing = 1"), Truth::kUnknown);
   EXPECT_EQ(test("missing + 1 > 0"), Truth::kUnknown);
@@ -163,15 +161,17 @@ TEST(Expression, ExplainsWhatIsWrong) {
       {"arm in [smoe]", "column 9: a list holds numbers and texts; write \"smoe\""},
       {"arm in []", "column 9: a value was expected, found ']'"},
       {"arm in smoe", "column 8: '[' was expected, found 'smoe'"},
-      {"sqrt(a)", "column 1: 'sqrt' is not a function; known: min, max, abs, floor, ceil, log2, "
-                  "best, last"},
+      {"sqrt(a)",
+       "column 1: 'sqrt' is not a function; known: min, max, abs, floor, ceil, log2, "
+       "best, last"},
       {"min(a)", "column 1: min takes at least two values, 1 given"},
       {"abs(a, b)", "column 1: abs takes one value, 2 given"},
       {"best(a)", "column 6: best takes a series such as valid/loss, found 'a'"},
       {"not in", "column 5: a value was expected, found 'in'"},
       {"arm = 1", "column 5: \"smoe\" and 1 are of different types"},
-      {"arm < \"x\"", "column 5: \"smoe\" and \"x\" have no order; only = and != are known for "
-                      "them"},
+      {"arm < \"x\"",
+       "column 5: \"smoe\" and \"x\" have no order; only = and != are known for "
+       "them"},
       {"arm + 1", "column 5: \"smoe\" is not a number"},
       {"arm and on", "column 1: \"smoe\" is not true or false; compare it with something"},
   };
@@ -205,12 +205,10 @@ TEST(Expression, BoundsDepthAndLength) {
 
 // Random texts of the language's own pieces: an answer or an error, and never a crash.
 TEST(Expression, SurvivesRandomTexts) {
-  const std::vector<std::string> pieces = {"a",   "arm", "valid/loss", "1",    "-7.5e-05", "\"x\"",
-                                           "+",   "-",   "*",          "/",    "%",        "=",
-                                           "==",  "!=",  "<",          ">=",   "(",        ")",
-                                           "[",   "]",   ",",          "in",   "not",      "and",
-                                           "or",  "min", "best",       "true", "\\",       "'",
-                                           "nan", "."};
+  const std::vector<std::string> pieces = {
+      "a",   "arm", "valid/loss", "1",   "-7.5e-05", "\"x\"", "+",  "-", "*",   "/", "%",
+      "=",   "==",  "!=",         "<",   ">=",       "(",     ")",  "[", "]",   ",", "in",
+      "not", "and", "or",         "min", "best",     "true",  "\\", "'", "nan", "."};
   const RandomKey key = RandomKey::For(7, "expression_test");
   int parsed = 0;
   for (uint64_t i = 0; i < 20'000; ++i) {

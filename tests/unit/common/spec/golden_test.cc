@@ -25,9 +25,9 @@ std::string ReadText(const fs::path& path) {
 }
 
 std::string DimensionText(const Dimension& dimension) {
-  const std::string where = dimension.parent < 0 ? ""
-                                                 : StrCat(" under ", dimension.parent, " = ",
-                                                          dimension.parent_value);
+  const std::string where =
+      dimension.parent < 0 ? ""
+                           : StrCat(" under ", dimension.parent, " = ", dimension.parent_value);
   std::string bounds = StrCat(FormatDouble(dimension.low), " to ", FormatDouble(dimension.high));
   if (dimension.step) bounds += StrCat(" step ", FormatDouble(*dimension.step));
   if (dimension.is_log) bounds += " log";
@@ -67,8 +67,8 @@ std::string Describe(const std::string& text) {
                 plan->DistinctRuns(1000).value_or(0), " different\n");
   for (uint64_t number = 1; number <= plan->run_count(); ++number) {
     const PlannedRun run = plan->At(number, &faults);
-    out += StrCat(run.number, ": cell ", run.cell, " seed ", run.seed, " ",
-                  run.run_key.substr(0, 12));
+    out +=
+        StrCat(run.number, ": cell ", run.cell, " seed ", run.seed, " ", run.run_key.substr(0, 12));
     for (const auto& [axis, value] : run.columns) out += StrCat(" ", axis, "=", value);
     for (const std::string& notice : run.notices) out += StrCat(" (", notice, ")");
     out += "\n";

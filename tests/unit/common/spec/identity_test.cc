@@ -36,9 +36,8 @@ TEST(ReuseOf, FollowsTheStateOfTheNewestRun) {
 
 // Files that changed under one description: neither results nor checkpoints of the old ones count.
 TEST(ReuseOf, RefusesOtherData) {
-  for (const PriorState state :
-       {PriorState::kSucceeded, PriorState::kFailedByGuard, PriorState::kLive,
-        PriorState::kCancelled, PriorState::kFailed}) {
+  for (const PriorState state : {PriorState::kSucceeded, PriorState::kFailedByGuard,
+                                 PriorState::kLive, PriorState::kCancelled, PriorState::kFailed}) {
     EXPECT_EQ(ReuseOf({.state = state, .has_checkpoint = true, .is_data_current = false},
                       pb::RUN_KIND_TRAIN),
               Reuse::kNewRun);
@@ -92,9 +91,8 @@ TEST(RunKey, CountsInputsByStepDigestAndSeed) {
 // What says no more than leaving it out does leaves identities as they were.
 TEST(RunKey, IsNotChangedByWritingDefaults) {
   const std::string key = RunOf(kSmallSweep).run_key;
-  for (const std::string_view field :
-       {"task: next_token", "trainable: [\"*\"]", "parallel: {data: 1, expert: 1}",
-        "parallel: {expert: 1}"}) {
+  for (const std::string_view field : {"task: next_token", "trainable: [\"*\"]",
+                                       "parallel: {data: 1, expert: 1}", "parallel: {expert: 1}"}) {
     EXPECT_EQ(RunOf(Replaced(kSmallSweep, "    steps: 100", StrCat("    steps: 100\n    ", field)))
                   .run_key,
               key)

@@ -23,7 +23,8 @@ std::string With(std::string_view report) {
 // Names are checked against the axes that there are, at submission.
 TEST(CheckReport, RefusesWhatCannotBeShown) {
   const std::vector<std::pair<std::string_view, std::string>> cases = {
-      {"  compare: [{by: model.moe.top_k, against: 2, margins: [0.01], pool: [train.batch]}]\n", ""},
+      {"  compare: [{by: model.moe.top_k, against: 2, margins: [0.01], pool: [train.batch]}]\n",
+       ""},
       {"  compare: [{by: model.moe.top_k, pairs: all, at: {train.flops: 1e12}}]\n", ""},
       {"  compare: [{by: seed, unit: batch, pairs: all}]\n", ""},
       {"  compare: [{against: 2}]\n", "report.compare[0].by: is required"},

@@ -42,8 +42,9 @@ TEST(Dimensions, AreThoseOfTheFile) {
     found.push_back(StrCat(each.name, " ", static_cast<int>(each.kind), " ", each.parent, " ",
                            each.parent_value, " ", each.is_log));
   }
-  EXPECT_THAT(found, ElementsAre("arm 0 -1 0 false", "model.moe.losses.z_loss.coef 1 0 1 true",
-                                 "train.clip_norm 1 -1 0 false", "train.warmup_steps 2 -1 0 false"));
+  EXPECT_THAT(found,
+              ElementsAre("arm 0 -1 0 false", "model.moe.losses.z_loss.coef 1 0 1 true",
+                          "train.clip_norm 1 -1 0 false", "train.warmup_steps 2 -1 0 false"));
   EXPECT_TRUE(plan->is_drawn());
 }
 
@@ -61,11 +62,10 @@ TEST(SweepPlan, MakesCellsFromDraws) {
   EXPECT_EQ(run.run->model().moe().losses(0).coef(), 0.00123457);
   EXPECT_EQ(run.run->train().clip_norm(), 0.5);
   EXPECT_EQ(run.run->train().warmup_steps(), 7U);
-  EXPECT_THAT(run.columns,
-              ElementsAre(std::pair("arm", "z"),
-                          std::pair("model.moe.losses.z_loss.coef", "0.00123457"),
-                          std::pair("train.clip_norm", "0.5"),
-                          std::pair("train.warmup_steps", "7")));
+  EXPECT_THAT(
+      run.columns,
+      ElementsAre(std::pair("arm", "z"), std::pair("model.moe.losses.z_loss.coef", "0.00123457"),
+                  std::pair("train.clip_norm", "0.5"), std::pair("train.warmup_steps", "7")));
   // The same draw by grid is the same run.
   const PlannedRun by_grid = RunOf(With(R"(space:
   grid:
@@ -168,7 +168,8 @@ TEST(Constraints, ReadTheWholeCell) {
     model.moe.router: [smoe, hash]
     model.moe.experts: [4, 8]
     train.schedule: [constant, cosine]
-  constraints: [')", constraint, "']\n")))
+  constraints: [')",
+                              constraint, "']\n")))
         ->cell_count();
   };
   EXPECT_EQ(cells("model.moe.experts = 4"), 4U);
@@ -180,7 +181,7 @@ TEST(Constraints, ReadTheWholeCell) {
   EXPECT_EQ(cells("model.moe.router.hash.balanced = true"), 4U);  // smoe has no such thing
   EXPECT_EQ(cells("not model.moe.router.hash.balanced"), 8U);
   EXPECT_EQ(cells("params.total < 0 or model.moe.experts = 8"), 4U);
-  EXPECT_EQ(cells("1 / 0 > 1"), 8U);                              // decides nothing
+  EXPECT_EQ(cells("1 / 0 > 1"), 8U);  // decides nothing
 }
 
 // Its types are checked where a cell is made.
@@ -229,9 +230,9 @@ TEST(Match, RefusesWhatDoesNotRise) {
 
 // CF1-CF3 at the depth of alternatives: twice, mistyped, and the type of the field.
 TEST(Choice, IsReadAsStrictlyAsTheBase) {
-  EXPECT_THAT(ReadFaults(With("space:\n  choice:\n    arm:\n      a: {}\n      a: {}\n")),
-              AllOf(HasSubstr("key 'a' is given twice"), HasSubstr("line 18"),
-                    HasSubstr("line 19")));
+  EXPECT_THAT(
+      ReadFaults(With("space:\n  choice:\n    arm:\n      a: {}\n      a: {}\n")),
+      AllOf(HasSubstr("key 'a' is given twice"), HasSubstr("line 18"), HasSubstr("line 19")));
   EXPECT_THAT(ReadFaults(With("space: {choice: {arm: {a: {set: {train.optim.lr: 1}}}}}\n")),
               HasSubstr("'optim' is not a field of TrainSpec; nearest: optimizer"));
   EXPECT_THAT(ReadFaults(With("space: {choice: {arm: {a: {gird: {}}}}}\n")),
@@ -240,10 +241,9 @@ TEST(Choice, IsReadAsStrictlyAsTheBase) {
               HasSubstr("'3e-4x' is not a whole number"));
   std::vector<std::string> keys;
   for (const std::string_view lr : {"3e-4", "3.0e-4", "3E-04", "0.0003"}) {
-    keys.push_back(
-        RunOf(With(StrCat("space: {choice: {arm: {a: {set: {train.optimizer.adam.lr: ", lr,
-                          "}}}}}\n")))
-            .run_key);
+    keys.push_back(RunOf(With(StrCat("space: {choice: {arm: {a: {set: {train.optimizer.adam.lr: ",
+                                     lr, "}}}}}\n")))
+                       .run_key);
   }
   EXPECT_THAT(keys, ::testing::Each(keys.front()));
 }

@@ -30,7 +30,8 @@ std::string Staged(std::string_view rest) {
       grid: {train.optimizer.adam.lr: [1e-3, 1e-4]}
     replicates: {seeds: [1, 2]}
     objective: {metric: valid/bits_per_byte}
-)", rest);
+)",
+                rest);
 }
 
 constexpr std::string_view kTune = R"(  tune:
@@ -59,19 +60,18 @@ std::vector<ParentRun> Parents(const pb::SweepSpec& sweep) {
   std::vector<ParentRun> parents;
   for (uint64_t number = 1; number <= plan->run_count(); ++number) {
     PlannedRun planned = plan->At(number, &faults);
-    ParentRun parent{.id = StrCat("run-", number),
-                     .cell = planned.cell,
-                     .seed = planned.seed,
-                     .columns = planned.columns,
-                     .checkpoints = {{.step = 40, .digest = Digest(number * 1000 + 40)},
-                                     {.step = 80,
-                                      .digest = Digest(number * 1000 + 80),
-                                      .is_best = true},
-                                     {.step = 100, .digest = Digest(number * 1000 + 100)}},
-                     .series = {{"valid/loss", 1.0 / static_cast<double>(planned.cell), 5.0}},
-                     .objective = 10.0 - static_cast<double>(planned.cell),
-                     .layout = plan->layout(),
-                     .point = plan->PointOf(planned.cell)};
+    ParentRun parent{
+        .id = StrCat("run-", number),
+        .cell = planned.cell,
+        .seed = planned.seed,
+        .columns = planned.columns,
+        .checkpoints = {{.step = 40, .digest = Digest(number * 1000 + 40)},
+                        {.step = 80, .digest = Digest(number * 1000 + 80), .is_best = true},
+                        {.step = 100, .digest = Digest(number * 1000 + 100)}},
+        .series = {{"valid/loss", 1.0 / static_cast<double>(planned.cell), 5.0}},
+        .objective = 10.0 - static_cast<double>(planned.cell),
+        .layout = plan->layout(),
+        .point = plan->PointOf(planned.cell)};
     parent.run = std::shared_ptr<const pb::RunSpec>(std::move(planned.run));
     parents.push_back(std::move(parent));
   }
@@ -133,9 +133,9 @@ TEST(ExpandStage, TakesTheCheckpointsOfFrom) {
   const pb::SweepSpec last =
       Read(Staged(Replaced(kTune, "needs: search", "needs: search\n    from: last")));
   EXPECT_EQ(First(Expand(last, Parents(last))[0]).run->init().step(), 100U);
-  const pb::SweepSpec every = Read(
-      Replaced(Staged(Replaced(kTune, "needs: search", "needs: search\n    from: every")),
-               "    steps: 100", "    steps: 100\n    keep_steps: [40]"));
+  const pb::SweepSpec every =
+      Read(Replaced(Staged(Replaced(kTune, "needs: search", "needs: search\n    from: every")),
+                    "    steps: 100", "    steps: 100\n    keep_steps: [40]"));
   const std::vector<StageGroup> groups = Expand(every, Parents(every));
   ASSERT_EQ(groups.size(), 16U);
   EXPECT_EQ(groups[0].key, "cell=1 seed=1 step=40");
@@ -165,15 +165,15 @@ TEST(ExpandStage, SelectsTheTopOfEachArm) {
       Staged(Replaced(kTune, "needs: search", "needs: search\n    select: {top: 1, per: [arm]}")));
   EXPECT_THAT(Expand(sweep, Parents(sweep), ParentStage::kRunning), IsEmpty());
   EXPECT_THAT(Keys(Expand(sweep, Parents(sweep))),
-              ElementsAre("cell=2 seed=1 step=80", "cell=2 seed=2 step=80",
-                          "cell=4 seed=1 step=80", "cell=4 seed=2 step=80"));
+              ElementsAre("cell=2 seed=1 step=80", "cell=2 seed=2 step=80", "cell=4 seed=1 step=80",
+                          "cell=4 seed=2 step=80"));
   std::vector<ParentRun> parents = Parents(sweep);
   for (ParentRun& parent : parents) {
     if (parent.cell == 4 && parent.seed == 2) parent.objective.reset();
   }
   EXPECT_THAT(Keys(Expand(sweep, parents)),
-              ElementsAre("cell=2 seed=1 step=80", "cell=2 seed=2 step=80",
-                          "cell=3 seed=1 step=80", "cell=3 seed=2 step=80"));
+              ElementsAre("cell=2 seed=1 step=80", "cell=2 seed=2 step=80", "cell=3 seed=1 step=80",
+                          "cell=3 seed=2 step=80"));
 }
 
 // `where` reads columns, fields and series of the parents.
@@ -256,9 +256,10 @@ TEST(ExpandStage, TakesTheSpecAnew) {
 
 // Its own space and seeds multiply each parent.
 TEST(ExpandStage, MultipliesSpaceAndReplicates) {
-  const pb::SweepSpec sweep = Read(Staged(StrCat(
-      kTune, "    space: {grid: {train.optimizer.adam.lr: [1e-5, 1e-6]}}\n"
-             "    replicates: {seeds: [7, 8, 9]}\n")));
+  const pb::SweepSpec sweep =
+      Read(Staged(StrCat(kTune,
+                         "    space: {grid: {train.optimizer.adam.lr: [1e-5, 1e-6]}}\n"
+                         "    replicates: {seeds: [7, 8, 9]}\n")));
   const std::vector<StageGroup> groups = Expand(sweep, Parents(sweep));
   ASSERT_EQ(groups.size(), 8U);
   EXPECT_EQ(groups[0].plan->run_count(), 6U);
@@ -287,10 +288,9 @@ TEST(CheckStages, TriesChildrenBeforeThereAreParents) {
               HasSubstr("'serch' is not a stage; nearest: search"));
   EXPECT_THAT(faults(Staged(Replaced(kTune, "needs: search", "needs: search\n    each: cell"))),
               HasSubstr("only analyze and benchmark take"));
-  EXPECT_THAT(
-      faults(Staged(Replaced(kTune, "needs: search",
-                             "needs: search\n    select: {top: 1, per: [arms]}"))),
-      HasSubstr("'arms' is not an axis of search; nearest: arm"));
+  EXPECT_THAT(faults(Staged(Replaced(kTune, "needs: search",
+                                     "needs: search\n    select: {top: 1, per: [arms]}"))),
+              HasSubstr("'arms' is not an axis of search; nearest: arm"));
   EXPECT_THAT(faults(Staged(Replaced(kTune, "needs: search",
                                      "needs: search\n    select: {where: \"arn = 'x'\"}"))),
               HasSubstr("'arn' is neither an axis nor a field; nearest: arm"));
@@ -303,9 +303,8 @@ TEST(CheckStages, TriesChildrenBeforeThereAreParents) {
 // `--set STAGE:PATH=VALUE` reaches that stage only.
 TEST(CheckStages, LaysSetsOnOneStage) {
   pb::SweepSpec sweep;
-  std::vector<Fault> faults = ReadSweepYaml("sweep.yaml", Staged(kTune),
-                                            {{"tune:train.steps", "30"}, {"train.batch", "2"}},
-                                            &sweep);
+  std::vector<Fault> faults = ReadSweepYaml(
+      "sweep.yaml", Staged(kTune), {{"tune:train.steps", "30"}, {"train.batch", "2"}}, &sweep);
   ASSERT_THAT(faults, IsEmpty()) << ToString(faults);
   const std::vector<ParentRun> parents = Parents(sweep);
   EXPECT_EQ(parents[0].run->train().steps(), 100U);

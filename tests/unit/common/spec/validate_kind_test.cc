@@ -48,20 +48,20 @@ TEST(CheckKind, KnowsWhatEachKindNeeds) {
 
 // A field that the kind cannot use has no effect, and says so (kind 4).
 TEST(CheckKind, RefusesFieldsOfOtherKinds) {
-  EXPECT_THAT(PlanFaults(OfKind(StrCat("  kind: evaluate\n", kInit,
-                                       "  eval: {target_len: 64, batch: 4}\n"))),
+  EXPECT_THAT(PlanFaults(OfKind(
+                  StrCat("  kind: evaluate\n", kInit, "  eval: {target_len: 64, batch: 4}\n"))),
               HasSubstr("train: is set but has no effect in any cell: a run of this kind trains "
                         "nothing"));
   EXPECT_THAT(PlanFaults(OfKind("  kind: train\n  analyze: {jobs: [essi]}\n")),
               HasSubstr("only a run of kind analyze has jobs of it"));
   EXPECT_THAT(PlanFaults(OfKind("  kind: train\n  benchmark: {jobs: [latency]}\n")),
               HasSubstr("only a run of kind benchmark has jobs of it"));
-  EXPECT_THAT(PlanFaults(OfKind("  kind: finetune\n  init: {run: a, restore: none, fresh: ['*']}\n")),
-              HasSubstr("every tensor is drawn anew"));
   EXPECT_THAT(
-      PlanFaults(Replaced(OfKind("  kind: train\n  guards: {router_collapse: {}}\n"),
-                          "router: smoe", "router: dense")),
-      HasSubstr("has no router to watch"));
+      PlanFaults(OfKind("  kind: finetune\n  init: {run: a, restore: none, fresh: ['*']}\n")),
+      HasSubstr("every tensor is drawn anew"));
+  EXPECT_THAT(PlanFaults(Replaced(OfKind("  kind: train\n  guards: {router_collapse: {}}\n"),
+                                  "router: smoe", "router: dense")),
+              HasSubstr("has no router to watch"));
 }
 
 TEST(CheckKind, ChecksInit) {
@@ -118,8 +118,7 @@ TEST(FillDefaults, ConvertsActiveFlopsToSteps) {
   EXPECT_FALSE(RunOf(Replaced(kSmallSweep, "steps: 100", "active_flops: 1e12"))
                    .run->train()
                    .has_active_flops());
-  EXPECT_THAT(PlanFaults(Replaced(kSmallSweep, "steps: 100", "active_flops: 10")),
-              HasSubstr("10"));
+  EXPECT_THAT(PlanFaults(Replaced(kSmallSweep, "steps: 100", "active_flops: 10")), HasSubstr("10"));
   EXPECT_THAT(PlanFaults(Replaced(kSmallSweep, "steps: 100", "active_flops: 10")),
               HasSubstr("less than one step"));
 }
