@@ -41,8 +41,10 @@ class TreeBuilder : public YAML::EventHandler {
     const bool has_key =
         !stack_.empty() && stack_.back().kind == Node::Kind::kMap && stack_.back().key;
     if (!has_key) {
-      throw Refused{
-          mark, stack_.empty() ? "the document is empty" : "null (an empty value) is not allowed"};
+      const bool is_key = !stack_.empty() && stack_.back().kind == Node::Kind::kMap;
+      throw Refused{mark, stack_.empty() ? "the document is empty"
+                          : is_key       ? "a key is null; if the word is meant, write \"null\""
+                                         : "null (an empty value) is not allowed"};
     }
     // yaml-cpp gives an empty value the place of what follows it.
     const Key& key = *stack_.back().key;
