@@ -67,22 +67,51 @@ Backbone OfTransformerXl(const pb::TransformerXlSpec& spec, const pb::TrainSpec&
           .head_flops = 2 * d * vocab};
 }
 
-Backbone OfDecoder(const pb::DecoderSpec& spec, const pb::TrainSpec& train, uint64_t vocab) {
+// One layer's attention.
+struct Attention {
+  uint64_t params = 0;
+  uint64_t matrices = 0;  // elements of its matrices
+  uint64_t width = 0;     // of scores and of values together, over all heads
+};
+
+Attention OfHeads(const pb::DecoderSpec& spec) {
   const uint64_t d = spec.d_model();
   const uint64_t inner = uint64_t{spec.heads()} * spec.head_dim();
   const uint64_t inner_kv = uint64_t{spec.kv_heads()} * spec.head_dim();
-  const uint64_t norm = spec.norm() == pb::NORM_KIND_LAYERNORM ? 2 * d : d;
-  const uint64_t projections = 2 * d * inner + 2 * d * inner_kv;
+  const uint64_t matrices = 2 * d * inner + 2 * d * inner_kv;
   const uint64_t biases = spec.attn_bias() ? inner + 2 * inner_kv + d : 0;
+  const uint64_t norms = spec.qk_norm() == pb::QK_NORM_FULL_WIDTH ? inner + inner_kv
+                         : spec.qk_norm() == pb::QK_NORM_PER_HEAD ? 2 * spec.head_dim()
+                                                                  : 0;
+  return {.params = matrices + biases + norms, .matrices = matrices, .width = 2 * inner};
+}
+
+Attention OfMla(const pb::DecoderSpec& spec) {
+  const pb::MlaSpec& mla = spec.mla();
+  const uint64_t d = spec.d_model(), heads = spec.heads();
+  const uint64_t q = heads * (uint64_t{mla.nope_dim()} + mla.rope_dim());
+  const uint64_t values = heads * mla.value_dim();
+  const uint64_t queries = mla.q_rank() > 0 ? mla.q_rank() * (d + q) : d * q;
+  const uint64_t matrices = queries + d * (uint64_t{mla.kv_rank()} + mla.rope_dim()) +
+                            mla.kv_rank() * (heads * mla.nope_dim() + values) + values * d;
+  return {
+      .params = matrices + mla.q_rank() + mla.kv_rank(), .matrices = matrices, .width = q + values};
+}
+
+Backbone OfDecoder(const pb::DecoderSpec& spec, const pb::TrainSpec& train, uint64_t vocab) {
+  const uint64_t d = spec.d_model();
+  const Attention attention = spec.has_mla() ? OfMla(spec) : OfHeads(spec);
+  const uint64_t norm = spec.norm() == pb::NORM_KIND_LAYERNORM ? 2 * d : d;
   const uint64_t positions = spec.position() == pb::POSITION_KIND_LEARNED ? spec.context() * d : 0;
-  return {.layers = spec.layers(),
-          .d_model = d,
-          .d_inner = spec.d_inner(),
-          .layer_params = projections + biases + 2 * norm,
-          .layer_flops = 2 * projections + 4 * uint64_t{train.target_len()} * inner,
-          .once_params = norm,
-          .embedding_params = (spec.tied() ? 1 : 2) * vocab * d + positions,
-          .head_flops = 2 * d * vocab};
+  return {
+      .layers = spec.layers(),
+      .d_model = d,
+      .d_inner = spec.d_inner(),
+      .layer_params = attention.params + 2 * norm,
+      .layer_flops = 2 * attention.matrices + 2 * uint64_t{train.target_len()} * attention.width,
+      .once_params = norm,
+      .embedding_params = (spec.tied() ? 1 : 2) * vocab * d + positions,
+      .head_flops = 2 * d * vocab};
 }
 
 }  // namespace

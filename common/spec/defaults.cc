@@ -65,26 +65,42 @@ void FillTransformerXl(pb::TransformerXlSpec* backbone) {
   SWITCHYARD_DEFAULT(backbone, init_std, 0.02);
 }
 
-void FillDecoder(pb::DecoderSpec* backbone, uint32_t longest_target) {
-  SWITCHYARD_DEFAULT(backbone, kv_heads, backbone->heads());
-  if (!backbone->has_head_dim() && backbone->heads() > 0 &&
-      backbone->d_model() % backbone->heads() == 0) {
-    backbone->set_head_dim(backbone->d_model() / backbone->heads());
+void FillAttention(pb::DecoderSpec* backbone) {
+  if (backbone->has_mla()) {
+    SWITCHYARD_DEFAULT(backbone->mutable_mla(), q_rank, 0);
+  } else {
+    SWITCHYARD_DEFAULT(backbone, kv_heads, backbone->heads());
+    if (!backbone->has_head_dim() && backbone->heads() > 0 &&
+        backbone->d_model() % backbone->heads() == 0) {
+      backbone->set_head_dim(backbone->d_model() / backbone->heads());
+    }
+    SWITCHYARD_DEFAULT_ENUM(backbone, qk_norm, pb::QK_NORM_NONE);
+    SWITCHYARD_DEFAULT(backbone, qkv_clip, 0.0);
+    SWITCHYARD_DEFAULT(backbone, attn_bias, false);
   }
+  if (backbone->position() != pb::POSITION_KIND_ROPE) return;
+  SWITCHYARD_DEFAULT(backbone, rope_theta, 10000.0);
+  SWITCHYARD_DEFAULT(backbone, rope_interleaved, backbone->has_mla());
+  if (!backbone->has_yarn()) return;
+  pb::YarnSpec* yarn = backbone->mutable_yarn();
+  SWITCHYARD_DEFAULT(yarn, beta_fast, 32.0);
+  SWITCHYARD_DEFAULT(yarn, beta_slow, 1.0);
+  SWITCHYARD_DEFAULT(yarn, truncate, true);
+  if (backbone->has_mla()) SWITCHYARD_DEFAULT(yarn, score_factor, true);
+}
+
+void FillDecoder(pb::DecoderSpec* backbone, uint32_t longest_target) {
   SWITCHYARD_DEFAULT_ENUM(backbone, norm, pb::NORM_KIND_RMSNORM);
   SWITCHYARD_DEFAULT_ENUM(backbone, position, pb::POSITION_KIND_ROPE);
   if (backbone->position() == pb::POSITION_KIND_LEARNED) {
     SWITCHYARD_DEFAULT(backbone, context, longest_target);
   }
-  if (backbone->position() == pb::POSITION_KIND_ROPE) {
-    SWITCHYARD_DEFAULT(backbone, rope_theta, 10000.0);
-  }
+  FillAttention(backbone);
   SWITCHYARD_DEFAULT_ENUM(backbone, mlp, pb::MLP_KIND_SWIGLU);
   SWITCHYARD_DEFAULT(backbone, tied, false);
   SWITCHYARD_DEFAULT(backbone, norm_eps, 1e-5);
   SWITCHYARD_DEFAULT(backbone, dropout, 0.0);
   SWITCHYARD_DEFAULT(backbone, init_std, 0.02);
-  SWITCHYARD_DEFAULT(backbone, attn_bias, false);
 }
 
 pb::ExpertKind ExpertKindOf(const pb::ModelSpec& model) {

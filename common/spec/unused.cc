@@ -101,6 +101,46 @@ class Dropper {
         Drop(decoder->has_rope_theta(), "model.decoder.rope_theta", "only rope has one")) {
       decoder->clear_rope_theta();
     }
+    if (position != pb::POSITION_KIND_ROPE && position != pb::POSITION_KIND_UNSPECIFIED) {
+      static constexpr char kNoRope[] = "only rope turns pairs";
+      if (Drop(decoder->has_yarn(), "model.decoder.yarn", kNoRope)) decoder->clear_yarn();
+      if (Drop(decoder->has_rope_interleaved(), "model.decoder.rope_interleaved", kNoRope)) {
+        decoder->clear_rope_interleaved();
+      }
+    }
+    if (decoder->has_mla()) {
+      DropOfMla(decoder);
+    } else if (Drop(decoder->yarn().has_score_factor(), "model.decoder.yarn.score_factor",
+                    "only the scores of mla have one")) {
+      decoder->mutable_yarn()->clear_score_factor();
+    }
+    if (decoder->yarn().has_attention_factor()) {
+      static constexpr char kReplaced[] = "attention_factor replaces it";
+      if (Drop(decoder->yarn().has_mscale(), "model.decoder.yarn.mscale", kReplaced)) {
+        decoder->mutable_yarn()->clear_mscale();
+      }
+      // Still part of the score's factor.
+      if (!decoder->has_mla() && Drop(decoder->yarn().has_mscale_all_dim(),
+                                      "model.decoder.yarn.mscale_all_dim", kReplaced)) {
+        decoder->mutable_yarn()->clear_mscale_all_dim();
+      }
+    }
+  }
+
+  void DropOfMla(pb::DecoderSpec* decoder) {
+    static constexpr char kOwnShape[] = "mla has its own widths of heads";
+    static constexpr char kNone[] = "mla has none";
+    if (Drop(decoder->has_kv_heads(), "model.decoder.kv_heads", kOwnShape)) {
+      decoder->clear_kv_heads();
+    }
+    if (Drop(decoder->has_head_dim(), "model.decoder.head_dim", kOwnShape)) {
+      decoder->clear_head_dim();
+    }
+    if (Drop(decoder->qk_norm() != 0, "model.decoder.qk_norm", kNone)) decoder->clear_qk_norm();
+    if (Drop(decoder->has_qkv_clip(), "model.decoder.qkv_clip", kNone)) decoder->clear_qkv_clip();
+    if (Drop(decoder->has_attn_bias(), "model.decoder.attn_bias", kNone)) {
+      decoder->clear_attn_bias();
+    }
   }
 
   void DropOfDense(pb::MoeSpec* moe) {

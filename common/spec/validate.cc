@@ -203,11 +203,7 @@ class RunChecker {
     Positive("model.transformer_xl.init_std", spec.init_std());
   }
 
-  void CheckDecoder(const pb::DecoderSpec& spec) {
-    Range("model.decoder.layers", spec.layers(), 1, kLayersMax);
-    const bool has_width = Range("model.decoder.d_model", spec.d_model(), 1, kWidthMax);
-    const bool has_heads = Range("model.decoder.heads", spec.heads(), 1, kHeadsMax);
-    Range("model.decoder.d_inner", spec.d_inner(), 1, kInnerMax);
+  void CheckHeads(const pb::DecoderSpec& spec, bool has_width, bool has_heads) {
     if (has_heads && Range("model.decoder.kv_heads", spec.kv_heads(), 1, kHeadsMax) &&
         spec.heads() % spec.kv_heads() != 0) {
       Fail("model.decoder.kv_heads",
@@ -221,6 +217,51 @@ class RunChecker {
                spec.position() == pb::POSITION_KIND_ROPE && spec.head_dim() % 2 != 0) {
       Fail("model.decoder.head_dim", StrCat(spec.head_dim(), " is odd; rope turns pairs"));
     }
+    NotNegative("model.decoder.qkv_clip", spec.qkv_clip());
+  }
+
+  void CheckMla(const pb::DecoderSpec& spec) {
+    const pb::MlaSpec& mla = spec.mla();
+    if (spec.position() != pb::POSITION_KIND_ROPE) {
+      Fail("model.decoder.mla", "needs position rope: its rotary parts carry the positions");
+    }
+    Range("model.decoder.mla.kv_rank", mla.kv_rank(), 1, kWidthMax);
+    Range("model.decoder.mla.q_rank", mla.q_rank(), 0, kWidthMax);
+    Range("model.decoder.mla.nope_dim", mla.nope_dim(), 1, kWidthMax);
+    Range("model.decoder.mla.value_dim", mla.value_dim(), 1, kWidthMax);
+    if (Range("model.decoder.mla.rope_dim", mla.rope_dim(), 2, kWidthMax) &&
+        mla.rope_dim() % 2 != 0) {
+      Fail("model.decoder.mla.rope_dim", StrCat(mla.rope_dim(), " is odd; rope turns pairs"));
+    }
+  }
+
+  void CheckYarn(const pb::YarnSpec& yarn) {
+    if (!(yarn.factor() >= 1)) {
+      Fail("model.decoder.yarn.factor", StrCat(yarn.factor(), " must be at least 1"));
+    }
+    Range("model.decoder.yarn.original_context", yarn.original_context(), 1, kLengthMax);
+    Positive("model.decoder.yarn.beta_slow", yarn.beta_slow());
+    if (!(yarn.beta_fast() > yarn.beta_slow())) {
+      Fail("model.decoder.yarn.beta_fast",
+           StrCat(yarn.beta_fast(), " must be above beta_slow ", yarn.beta_slow()));
+    }
+    NotNegative("model.decoder.yarn.mscale", yarn.mscale());
+    NotNegative("model.decoder.yarn.mscale_all_dim", yarn.mscale_all_dim());
+    if (yarn.has_attention_factor()) {
+      Positive("model.decoder.yarn.attention_factor", yarn.attention_factor());
+    }
+  }
+
+  void CheckDecoder(const pb::DecoderSpec& spec) {
+    Range("model.decoder.layers", spec.layers(), 1, kLayersMax);
+    const bool has_width = Range("model.decoder.d_model", spec.d_model(), 1, kWidthMax);
+    const bool has_heads = Range("model.decoder.heads", spec.heads(), 1, kHeadsMax);
+    Range("model.decoder.d_inner", spec.d_inner(), 1, kInnerMax);
+    if (spec.has_mla()) {
+      CheckMla(spec);
+    } else {
+      CheckHeads(spec, has_width, has_heads);
+    }
     if (spec.position() == pb::POSITION_KIND_LEARNED) {
       const uint32_t longest = std::max(run_.train().target_len(), run_.eval().target_len());
       if (spec.context() < longest) {
@@ -231,6 +272,7 @@ class RunChecker {
     }
     if (spec.position() == pb::POSITION_KIND_ROPE) {
       Positive("model.decoder.rope_theta", spec.rope_theta());
+      if (spec.has_yarn()) CheckYarn(spec.yarn());
     }
     Positive("model.decoder.norm_eps", spec.norm_eps());
     Fraction("model.decoder.dropout", spec.dropout());
