@@ -39,6 +39,7 @@ Result<scheduler::MemberReport> FromProto(const pb::MemberReport& report) {
       out.state = scheduler::RecordState::kLaunching;
       break;
     case pb::MEMBER_STATE_RUNNING:
+    case pb::MEMBER_STATE_WEDGED:  // alive still: its slots stay taken
       out.state = scheduler::RecordState::kRunning;
       break;
     case pb::MEMBER_STATE_EXITED:

@@ -1,6 +1,7 @@
 #include "worker/agent/agent_state.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/base/check.h"
 #include "common/base/strings.h"
@@ -11,10 +12,41 @@ namespace {
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kLeaseStepNs = 1'000'000'000;
 constexpr int kStoppedCode = 75;
+constexpr int kGenerationShift = 48;  // of an epoch
 
 uint64_t SaturatingAdd(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
+void Move(Record& record, RecordState to) {
+  SWITCHYARD_CHECK(IsAllowed(record.state, to))
+      << "attempt " << record.key.epoch << "-" << record.key.rank << ": " << Name(record.state)
+      << " to " << Name(to);
+  record.state = to;
+}
+
 }  // namespace
+
+void Actions::Append(Actions more) {
+  const auto move = [](auto& source, auto& target) {
+    target.insert(target.end(), std::make_move_iterator(source.begin()),
+                  std::make_move_iterator(source.end()));
+  };
+  move(more.prepare, prepare);
+  move(more.records, records);
+  move(more.spawn, spawn);
+  move(more.leases, leases);
+  move(more.stops, stops);
+  move(more.dump, dump);
+  move(more.terminate, terminate);
+  move(more.kill, kill);
+  move(more.drop, drop);
+  seen_changed |= more.seen_changed;
+  heartbeat |= more.heartbeat;
+}
+
+bool Actions::IsEmpty() const {
+  return prepare.empty() && records.empty() && spawn.empty() && leases.empty() && stops.empty() &&
+         dump.empty() && terminate.empty() && kill.empty() && drop.empty() && !seen_changed;
+}
 
 void AgentState::Restore(Record record) {
   const AttemptKey key = record.key;
@@ -36,12 +68,16 @@ Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
 
   const bool is_new = desired.rev > applied_;
   if (is_new) {
+    if (desired.rev.generation != applied_.generation) {
+      // A restored coordinator may have forgotten what an earlier one was through with.
+      for (auto& [key, record] : records_) record.gc = false;
+    }
     for (const Wanted& wanted : desired.want) {
       const auto it = records_.find(wanted.key);
       if (it != records_.end()) {
         it->second.lease_ns = wanted.lease_ms * kNsPerMs;
       } else if (!tombstones_.contains(wanted.key)) {
-        Decide(wanted, now_ns, &actions);
+        Decide(wanted, desired.rev.generation, now_ns, &actions);
       }
     }
   }
@@ -83,16 +119,25 @@ Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
 }
 
 // Every wanted attempt gets an explicit record before the revision moves.
-void AgentState::Decide(const Wanted& wanted, uint64_t now_ns, Actions* actions) {
+void AgentState::Decide(const Wanted& wanted, uint32_t generation, uint64_t now_ns,
+                        Actions* actions) {
   Record record{.key = wanted.key,
                 .run_id = wanted.run_id,
                 .ordinal = wanted.ordinal,
                 .slots = wanted.slots,
+                .state = RecordState::kNone,
                 .lease_ns = wanted.lease_ms * kNsPerMs};
   std::string refusal;
   const uint64_t deadline_ns = DeadlineFor(record.lease_ns);
-  if (wanted.intent > Intent::kRun) {
+  if (!wanted.unknown.empty()) {
+    refusal = StrCat("format_unknown: ", wanted.unknown);
+  } else if (wanted.intent > Intent::kRun) {
     refusal = "intent";
+  } else if (wanted.key.epoch >> kGenerationShift < generation) {
+    refusal = StrCat("old_generation: ", wanted.key.epoch >> kGenerationShift,
+                     ", the coordinator is of generation ", generation);
+  } else if (draining_) {
+    refusal = "draining";
   } else if (!wanted.has_spec) {
     refusal = "no_spec";
   } else if (const auto bad = std::find_if(wanted.slots.begin(), wanted.slots.end(),
@@ -105,10 +150,11 @@ void AgentState::Decide(const Wanted& wanted, uint64_t now_ns, Actions* actions)
     refusal = "lease_too_short";
   }
   if (!refusal.empty()) {
-    record.state = RecordState::kRefused;
+    Move(record, RecordState::kRefused);
     record.end.reason = refusal;
     record.spooled = true;
   } else {
+    Move(record, RecordState::kLaunching);
     record.wait_until_ns = SaturatingAdd(now_ns, kSlotWaitNs);
     record.deadline_ns = deadline_ns;
     actions->prepare.push_back({.key = wanted.key, .deadline_ns = deadline_ns});
@@ -141,11 +187,14 @@ void AgentState::RaiseStop(Record& record, Intent intent, uint64_t grace_ms, uin
   }
   actions->stops.push_back(
       {.key = record.key, .intent = record.intent, .deadline_ns = record.stop_at_ns});
-  if (record.stop_at_ns <= now_ns && !record.kill_sent) {
-    record.kill_sent = true;
-    record.term_at_ns = 0;
-    actions->kill.push_back(record.key);
-  }
+  if (record.stop_at_ns <= now_ns && !record.kill_sent) Kill(record, now_ns, actions);
+}
+
+void AgentState::Kill(Record& record, uint64_t now_ns, Actions* actions) {
+  record.kill_sent = true;
+  record.term_at_ns = 0;
+  record.wedged_at_ns = SaturatingAdd(now_ns, kReapNs);
+  actions->kill.push_back(record.key);
 }
 
 Actions AgentState::OnSpawned(AttemptKey key, const std::string& error, uint64_t now_ns) {
@@ -160,9 +209,9 @@ Actions AgentState::OnSpawned(AttemptKey key, const std::string& error, uint64_t
         {.end_class = "infra", .evidence = "agent", .reason = StrCat("never executed: ", error)},
         now_ns);
   }
-  record.state = RecordState::kRunning;
+  if (record.state == RecordState::kLaunching) Move(record, RecordState::kRunning);
   // A stop that came between the request and the process must not be lost.
-  if (record.kill_sent) actions.kill.push_back(key);
+  if (record.kill_sent) Kill(record, now_ns, &actions);
   return actions;
 }
 
@@ -177,8 +226,10 @@ Actions AgentState::OnEnded(AttemptKey key, AttemptEnd end, uint64_t now_ns) {
 }
 
 void AgentState::Exit(Record& record, AttemptEnd end, Actions* actions) {
-  record.state = RecordState::kExited;
+  Move(record, RecordState::kExited);
   record.end = std::move(end);
+  record.wedged = false;
+  record.wedged_at_ns = 0;
   record.stop_at_ns = 0;
   record.term_at_ns = 0;
   actions->records.push_back(record);
@@ -199,6 +250,7 @@ void AgentState::DropIfDone(Record& record, Actions* actions) {
   const AttemptKey key = record.key;
   actions->drop.push_back(key);
   tombstones_.insert(key);
+  if (tombstones_.size() > kTombstonesMax) tombstones_.erase(tombstones_.begin());
   records_.erase(key);
 }
 
@@ -216,17 +268,45 @@ Actions AgentState::OnTick(uint64_t now_ns) {
            &actions);
       continue;
     }
-    if (record.stop_at_ns == 0 || record.kill_sent) continue;
-    if (now_ns >= record.stop_at_ns) {
-      record.kill_sent = true;
-      record.term_at_ns = 0;
+    if (record.wedged_at_ns != 0 && !record.wedged && now_ns >= record.wedged_at_ns) {
+      record.wedged = true;
       actions.kill.push_back(key);
+      actions.heartbeat = true;
+    }
+    if (record.stop_at_ns == 0) {
+      std::optional<std::string> reason = record.hang.Check(now_ns);
+      if (!reason) continue;
+      record.agent_reason = *std::move(reason);
+      actions.dump.push_back(key);
+      RaiseStop(record, Intent::kKill, kDumpNs / kNsPerMs, now_ns, &actions);
+      continue;
+    }
+    if (record.kill_sent) continue;
+    if (now_ns >= record.stop_at_ns) {
+      Kill(record, now_ns, &actions);
     } else if (record.term_at_ns != 0 && now_ns >= record.term_at_ns) {
       record.term_at_ns = 0;
       actions.terminate.push_back(key);
     }
   }
   SpawnReady(&actions);
+  return actions;
+}
+
+void AgentState::OnProgress(AttemptKey key, const Progress& progress, uint64_t now_ns) {
+  const auto it = records_.find(key);
+  if (it == records_.end() || it->second.state != RecordState::kRunning) return;
+  it->second.hang.Observe(progress, now_ns);
+}
+
+Actions AgentState::OnDrain(uint64_t grace_ms, uint64_t now_ns) {
+  Actions actions;
+  actions.heartbeat = true;
+  draining_ = true;
+  for (auto& [key, record] : records_) {
+    if (!record.is_live() || record.intent >= Intent::kDrain) continue;
+    RaiseStop(record, Intent::kDrain, grace_ms, now_ns, &actions);
+  }
   return actions;
 }
 
@@ -262,8 +342,12 @@ uint64_t AgentState::NextTick() const {
     if (!record.is_live()) continue;
     if (!record.spawn_requested) {
       next = std::min(next, record.wait_until_ns);
-    } else if (record.stop_at_ns != 0 && !record.kill_sent) {
+    } else if (record.stop_at_ns == 0) {
+      next = std::min(next, record.hang.due_ns().value_or(kNoDeadline));
+    } else if (!record.kill_sent) {
       next = std::min(next, record.term_at_ns != 0 ? record.term_at_ns : record.stop_at_ns);
+    } else if (!record.wedged) {
+      next = std::min(next, record.wedged_at_ns);
     }
   }
   return next;

@@ -9,15 +9,12 @@
 #include <vector>
 
 #include "worker/agent/agent_state_end.h"
+#include "worker/agent/agent_state_hang.h"
+#include "worker/agent/agent_transitions.h"
 
 // The agent's decisions: events in, actions out. No clock, thread or file: `now_ns` is
-// CLOCK_BOOTTIME in nanoseconds, given by the caller.
-//
-// A record (protocol 7.5), key (epoch, rank):
-//   NONE > LAUNCHING   wanted: durable, then the spawn, as soon as its slots are free
-//   NONE > REFUSED*    wanted, but impossible: a durable answer, never silence
-//   LAUNCHING > RUNNING  exec confirmed, or found alive after a restart
-//   LAUNCHING | RUNNING > EXITED*  the process is gone, or will never be
+// CLOCK_BOOTTIME in nanoseconds, given by the caller. The machine of a record is the table in
+// agent_transitions.
 namespace switchyard::agent {
 
 struct AttemptKey {
@@ -35,7 +32,6 @@ struct Rev {
 };
 
 enum class Intent : uint8_t { kRun = 1, kDrain = 2, kCancel = 3, kKill = 4 };
-enum class RecordState : uint8_t { kLaunching, kRunning, kExited, kRefused };
 
 struct Record {
   AttemptKey key;
@@ -52,6 +48,10 @@ struct Record {
   uint64_t stop_at_ns = 0;   // 0: no stop under way
   uint64_t term_at_ns = 0;   // SIGTERM due; 0: none or sent
   bool kill_sent = false;
+  uint64_t wedged_at_ns = 0;  // alive by then, after SIGKILL: wedged; 0: not killed
+  bool wedged = false;
+  HangWatch hang;
+  std::string agent_reason;  // the agent's own evidence of why it ends
   bool spawn_requested = false;
   uint64_t wait_until_ns = 0;  // the slots must be free by then
   bool spooled = false;        // events and logs are acknowledged
@@ -70,6 +70,8 @@ struct Wanted {
   uint64_t grace_ms = 0;
   uint64_t lease_ms = 0;  // 0: no deadline
   bool has_spec = false;
+  // What this release does not understand about it; empty: nothing.
+  std::string unknown;
 };
 
 struct Desired {
@@ -101,11 +103,16 @@ struct Actions {
   std::vector<AttemptKey> spawn;
   std::vector<Lease> leases;
   std::vector<Stop> stops;
+  std::vector<AttemptKey> dump;       // SIGUSR2 to the trainer: it prints its stack
   std::vector<AttemptKey> terminate;  // SIGTERM to the trainer
   std::vector<AttemptKey> kill;       // SIGKILL to its whole session
   std::vector<AttemptKey> drop;       // remove the payload
   bool seen_changed = false;          // (generation, boot) of the coordinator to be kept
   bool heartbeat = false;             // the observed set has changed: tell at once
+
+  // Adds what is to be done behind this.
+  void Append(Actions more);
+  bool IsEmpty() const;
 };
 
 // Reducer of one agent. One thread at a time.
@@ -118,6 +125,12 @@ class AgentState {
   static constexpr uint64_t kNoDeadline = UINT64_MAX;
   static constexpr uint64_t kSlotWaitNs = 60'000'000'000;
   static constexpr uint64_t kTermBeforeNs = 10'000'000'000;
+  // From a kill to a reaped process (K of protocol 5).
+  static constexpr uint64_t kReapNs = 10'000'000'000;
+  // Between the request for a stack dump and the kill of a hung trainer.
+  static constexpr uint64_t kDumpNs = 2'000'000'000;
+  // Of what was dropped, so many are remembered; late messages are younger than that.
+  static constexpr size_t kTombstonesMax = 100'000;
 
   explicit AgentState(Options options) : options_(options) {}
 
@@ -132,6 +145,10 @@ class AgentState {
   Actions OnEnded(AttemptKey key, AttemptEnd end, uint64_t now_ns);
   // Everything that the attempt wrote is acknowledged, or refused for good.
   Actions OnSpooled(AttemptKey key);
+  // What the newest lines of a running trainer say.
+  void OnProgress(AttemptKey key, const Progress& progress, uint64_t now_ns);
+  // The worker leaves: running attempts are drained, new ones refused from now on.
+  Actions OnDrain(uint64_t grace_ms, uint64_t now_ns);
   // Stops and waits that are due.
   Actions OnTick(uint64_t now_ns);
   // Too little room for new work: wanted attempts are refused.
@@ -142,14 +159,16 @@ class AgentState {
   const Record* Find(AttemptKey key) const;
   // Records whose payload is still there.
   const std::map<AttemptKey, Record>& records() const { return records_; }
+  bool is_draining() const { return draining_; }
   Rev applied() const { return applied_; }
   // No attempt is running or about to.
   bool IsIdle() const;
 
  private:
-  void Decide(const Wanted& wanted, uint64_t now_ns, Actions* actions);
+  void Decide(const Wanted& wanted, uint32_t generation, uint64_t now_ns, Actions* actions);
   void RaiseStop(Record& record, Intent intent, uint64_t grace_ms, uint64_t now_ns,
                  Actions* actions);
+  void Kill(Record& record, uint64_t now_ns, Actions* actions);
   void Exit(Record& record, AttemptEnd end, Actions* actions);
   void SpawnReady(Actions* actions);
   void DropIfDone(Record& record, Actions* actions);
@@ -161,6 +180,7 @@ class AgentState {
   std::optional<uint64_t> base_ns_;  // newest echoed send time
   Rev applied_;
   bool disk_low_ = false;
+  bool draining_ = false;
 };
 
 }  // namespace switchyard::agent

@@ -22,6 +22,9 @@ constexpr uint32_t kProtocol = 1;
 constexpr uint32_t kRegisterDeadlineMs = 10'000;
 constexpr uint32_t kAppendDeadlineMs = 30'000;
 constexpr int kReceiveBytesMax = 64 << 20;
+// The coordinator takes a ping every 20 s, also without calls, and cuts off who pings more often.
+constexpr int kKeepaliveMs = 30'000;
+static_assert(kKeepaliveMs > 20'000);
 
 Status FromGrpc(const grpc::Status& status) {
   return {static_cast<Code>(status.error_code()), EscapeForTerminal(status.error_message())};
@@ -29,6 +32,8 @@ Status FromGrpc(const grpc::Status& status) {
 
 pb::MemberState StateToProto(RecordState state) {
   switch (state) {
+    case RecordState::kNone:
+      return pb::MEMBER_STATE_UNSPECIFIED;
     case RecordState::kLaunching:
       return pb::MEMBER_STATE_LAUNCHING;
     case RecordState::kRunning:
@@ -41,7 +46,17 @@ pb::MemberState StateToProto(RecordState state) {
   return pb::MEMBER_STATE_UNSPECIFIED;
 }
 
-// An intent that this release does not know cannot be guessed: the attempt is drained.
+// What a wanted attempt holds that this release does not understand; empty: nothing.
+std::string FindUnknown(const pb::WantedAttempt& want) {
+  if (!pb::Intent_IsValid(want.intent()) || want.intent() == pb::INTENT_UNSPECIFIED) {
+    return StrCat("intent ", static_cast<int>(want.intent()));
+  }
+  pb::RunSpec run;
+  if (!run.ParseFromString(want.run_spec())) return "run_spec is not a RunSpec";
+  return "";
+}
+
+// An intent that this release does not know cannot be guessed: a running attempt is drained.
 Intent IntentFromProto(pb::Intent intent) {
   switch (intent) {
     case pb::INTENT_RUN:
@@ -62,7 +77,7 @@ void ToProto(const Record& record, pb::MemberReport* out) {
   out->set_ordinal(record.ordinal);
   out->set_epoch(record.key.epoch);
   out->set_rank(record.key.rank);
-  out->set_state(StateToProto(record.state));
+  out->set_state(record.wedged ? pb::MEMBER_STATE_WEDGED : StateToProto(record.state));
   if (record.is_live()) return;
   out->set_exit_code(record.end.exit_code);
   out->set_signal(record.end.signal);
@@ -92,11 +107,16 @@ HeartbeatIn FromProto(pb::HeartbeatResponse& response) {
          .intent = IntentFromProto(want.intent()),
          .grace_ms = want.grace_ms(),
          .lease_ms = want.lease_ms(),
-         .has_spec = !want.run_spec().empty()});
+         .has_spec = !want.run_spec().empty(),
+         .unknown = FindUnknown(want)});
     if (want.run_spec().empty()) continue;
     in.docs.push_back({.key = key,
                        .run_spec = std::move(*want.mutable_run_spec()),
                        .attempt = want.attempt().SerializeAsString()});
+  }
+  for (const pb::CheckpointRef& ref : response.delete_checkpoints()) {
+    in.delete_checkpoints.push_back(
+        {.run_id = ref.run_id(), .epoch = ref.epoch(), .step = ref.step(), .store = ref.store()});
   }
   for (const pb::AttemptRef& ref : response.gc()) {
     in.desired.gc.push_back({ref.epoch(), ref.rank()});
@@ -108,7 +128,7 @@ class GrpcClient final : public CoordinatorClient {
  public:
   GrpcClient(const std::string& address, Post post) : post_(std::move(post)) {
     grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -181,6 +201,8 @@ class GrpcClient final : public CoordinatorClient {
     host->set_disk_free_bytes(heartbeat.disk_free_bytes);
     host->set_disk_size_bytes(heartbeat.disk_size_bytes);
     host->set_unacked_lines(heartbeat.unacked_lines);
+    host->set_draining(heartbeat.draining);
+    host->set_drain_grace_ms(heartbeat.drain_grace_ms);
     host->set_wall_clock_offset_seconds(heartbeat.clock_offset_seconds);
     if (!Begin(call, deadline_ms)) return;
     control_->async()->Heartbeat(&call->context, &call->request, &call->response,
@@ -208,6 +230,7 @@ class GrpcClient final : public CoordinatorClient {
                              Result<AppendReply> result = FromGrpcOr<AppendReply>(status, [&] {
                                return AppendReply{
                                    .committed = call->response.committed(),
+                                   .durable = call->response.durable(),
                                    .expect = call->response.expect(),
                                    .credit_bytes = call->response.credit_bytes(),
                                    .retry_after_ms = call->response.retry_after_ms()};

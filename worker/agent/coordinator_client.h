@@ -50,6 +50,8 @@ struct HeartbeatOut {
   uint64_t disk_size_bytes = 0;
   uint64_t unacked_lines = 0;
   double clock_offset_seconds = 0;
+  bool draining = false;
+  uint32_t drain_grace_ms = 0;
 };
 
 // Documents that come with a wanted attempt, as received.
@@ -58,9 +60,17 @@ struct AttemptDocs {
   std::string run_spec;
   std::string attempt;
 };
+// A checkpoint that the coordinator is through with.
+struct CheckpointRef {
+  std::string run_id;
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  std::string store;
+};
 struct HeartbeatIn {
   Desired desired;
   std::vector<AttemptDocs> docs;
+  std::vector<CheckpointRef> delete_checkpoints;
   uint32_t heartbeat_ms = 0;
   uint32_t workers = 0;
   int64_t sent_unix_ms = 0;  // 0: not told
@@ -74,6 +84,7 @@ struct StreamId {
 };
 struct AppendReply {
   uint64_t committed = 0;
+  uint64_t durable = 0;
   uint64_t expect = 0;
   uint64_t credit_bytes = 0;
   uint32_t retry_after_ms = 0;

@@ -59,6 +59,11 @@ std::string Encode(const SpawnRequest& request) {
   PutText(request.directory, &out);
   PutList(request.argv, &out);
   PutList(request.env, &out);
+  const auto cores = static_cast<uint32_t>(request.cores.size());
+  out.append(reinterpret_cast<const char*>(&cores), sizeof(cores));
+  for (const uint32_t core : request.cores) {
+    out.append(reinterpret_cast<const char*>(&core), sizeof(core));
+  }
   return out;
 }
 
@@ -105,7 +110,8 @@ struct Launch {
   char* const* argv = nullptr;
   char* const* envp = nullptr;
   const char* boot_id = nullptr;
-  const char* failed = nullptr;  // what went wrong, with `error`
+  const cpu_set_t* cores = nullptr;  // null: as the fork server
+  const char* failed = nullptr;      // what went wrong, with `error`
   int error = 0;
 };
 
@@ -160,6 +166,8 @@ int Child(void* argument) {
   for (const int fd : {in, out, err}) {
     if (fd > 2) close(fd);
   }
+  // Cores may have gone offline: a trainer that runs elsewhere is better than none.
+  if (launch->cores != nullptr) sched_setaffinity(0, sizeof(*launch->cores), launch->cores);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -204,6 +212,8 @@ class Server {
     request.directory = in.Text();
     request.argv = in.List();
     request.env = in.List();
+    request.cores.resize(in.Number<uint32_t>());
+    for (uint32_t& core : request.cores) core = in.Number<uint32_t>();
     Spawn(request);
   }
 
@@ -221,6 +231,12 @@ class Server {
                   .argv = argv.data(),
                   .envp = envp.data(),
                   .boot_id = boot_id_.c_str()};
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    for (const uint32_t core : request.cores) {
+      if (core < CPU_SETSIZE) CPU_SET(core, &cores);
+    }
+    if (CPU_COUNT(&cores) > 0) launch.cores = &cores;
     int pidfd = -1;
     // Like vfork: returns when the child has executed or ended, and copies no page tables.
     const pid_t pid = clone(Child, stack_.data() + stack_.size(),

@@ -23,6 +23,7 @@ struct SpawnRequest {
   std::string directory;
   std::vector<std::string> argv;  // argv[0] is a path
   std::vector<std::string> env;   // NAME=VALUE, laid over the fork server's own
+  std::vector<uint32_t> cores;    // the trainer may run on these alone; empty: on all
 };
 
 struct ForkEvent {

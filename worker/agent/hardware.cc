@@ -48,6 +48,17 @@ std::string FieldOf(const std::string& text, std::string_view name) {
 
 }  // namespace
 
+std::vector<uint32_t> UsableCores() {
+  std::vector<uint32_t> cores;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cores;
+  for (uint32_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
 Hardware DetectHardware() {
   Hardware hardware;
   std::array<char, 256> name{};

@@ -21,6 +21,9 @@ struct Hardware {
 
 Hardware DetectHardware();
 
+// Numbers of the cores in this process's affinity.
+std::vector<uint32_t> UsableCores();
+
 // A JSON object for people and scripts.
 std::string ToJson(const Hardware& hardware);
 

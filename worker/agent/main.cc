@@ -37,6 +37,9 @@ struct Flags {
   std::vector<std::string> labels;
   uint32_t slots = 0;
   uint32_t cores_per_slot = 1;
+  bool pin_cores = false;
+  std::vector<std::string> drain_on = {"USR1"};
+  uint32_t drain_grace = 60;
 };
 
 std::string OwnFolder() {
@@ -65,6 +68,16 @@ void AddFlags(CLI::App& app, Flags* flags) {
   app.add_option("--trainer", flags->trainer, "trainer program (default: the one beside this)");
   app.add_option("--metrics", flags->metrics,
                  "HOST:PORT of /metrics on loopback, port 0 takes a free one, empty: none");
+  app.add_flag("--pin-cores", flags->pin_cores,
+               "bind each trainer to the cores of its slots, where there are enough");
+  app.add_option("--drain-on", flags->drain_on,
+                 "signals that drain the worker and end it (USR1, TERM; default USR1); otherwise "
+                 "TERM ends it and leaves its trainers running")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"USR1", "TERM"}));
+  app.add_option("--drain-grace", flags->drain_grace,
+                 "seconds that attempts have for a checkpoint when the worker is drained")
+      ->check(CLI::Range(1, 86400));
 }
 
 // Fills flags that the command line leaves out from the file. Empty, or what is wrong.
@@ -86,6 +99,9 @@ std::string ReadConfig(const CLI::App& app, Flags* flags) {
       const YAML::Node& value = entry.second;
       if (key == "slots") flags->slots = value.as<uint32_t>();
       if (key == "cores_per_slot") flags->cores_per_slot = value.as<uint32_t>();
+      if (key == "pin_cores") flags->pin_cores = value.as<bool>();
+      if (key == "drain_on") flags->drain_on = value.as<std::vector<std::string>>();
+      if (key == "drain_grace") flags->drain_grace = value.as<uint32_t>();
       if (key == "server") flags->server = value.as<std::string>();
       if (key == "state_dir") flags->state_dir = value.as<std::string>();
       if (key == "pool") flags->pool = value.as<std::string>();
@@ -106,7 +122,15 @@ int Run(const Flags& flags, char** argv) {
                        .pool = flags.pool,
                        .labels = flags.labels,
                        .cores_per_slot = std::max<uint32_t>(flags.cores_per_slot, 1),
-                       .metrics = flags.metrics};
+                       .metrics = flags.metrics,
+                       .drain_grace_ms = flags.drain_grace * 1000};
+  for (const std::string& name : flags.drain_on) {
+    if (name != "USR1" && name != "TERM") {
+      LogError("drain_on: ", EscapeForTerminal(name), " is neither USR1 nor TERM");
+      return kExitUsage;
+    }
+    options.drains_on_term |= name == "TERM";
+  }
   const Result<std::string> server = ResolveServer(flags.server);
   if (!server.ok()) {
     LogError(server.status().message());
@@ -138,6 +162,15 @@ int Run(const Flags& flags, char** argv) {
   for (size_t i = 0; has_gpus && i < options.slots.size(); ++i) {
     options.slots[i] = {.is_gpu = true, .uuid = hardware.gpus[i % hardware.gpus.size()].uuid};
   }
+  if (flags.pin_cores) {
+    options.cores = UsableCores();
+    const size_t needed = options.slots.size() * options.cores_per_slot;
+    if (options.cores.size() < needed) {
+      LogWarning("trainers are not bound to cores: ", needed, " are needed, there are ",
+                 options.cores.size());
+      options.cores.clear();
+    }
+  }
 
   const Result<UniqueFd> lock = LockFile(options.state_dir + "/LOCK");
   if (!lock.ok()) {
@@ -153,7 +186,7 @@ int Run(const Flags& flags, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   sigset_t mask;
   sigemptyset(&mask);
-  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&mask, number);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) sigaddset(&mask, number);
   sigprocmask(SIG_BLOCK, &mask, nullptr);
 
   Agent::Outcome outcome = Agent::Outcome::kFailed;

@@ -17,7 +17,8 @@ namespace switchyard::agent {
 namespace {
 
 constexpr uint64_t kCompactFrom = 16 << 20;
-constexpr const char* kStates[] = {"launching", "running", "exited", "refused"};
+// In order of RecordState; nobody writes the first.
+constexpr const char* kStates[] = {"none", "launching", "running", "exited", "refused"};
 
 std::string Checksum(std::string_view text) {
   char digits[9];
@@ -79,7 +80,8 @@ Result<StoredRecord> DecodeRecord(std::string_view line) {
   }
   const auto state = object["state"].get<std::string>();
   const auto* const found = std::find(std::begin(kStates), std::end(kStates), state);
-  if (found == std::end(kStates)) return DataLoss("record has an unknown state");
+  if (found == std::end(kStates) || found == std::begin(kStates))
+    return DataLoss("record has an unknown state");
   record.state = static_cast<RecordState>(found - std::begin(kStates));
   if (!record.is_live()) {
     record.end = {.exit_code = object.value("code", 0),

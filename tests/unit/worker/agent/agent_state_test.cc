@@ -12,8 +12,9 @@ using ::testing::IsEmpty;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint64_t kIncarnation = 7;
-constexpr AttemptKey kA{.epoch = 100};
-constexpr AttemptKey kB{.epoch = 101};
+constexpr uint64_t kFirst = uint64_t{1} << 48;  // epoch of generation 1
+constexpr AttemptKey kA{.epoch = kFirst + 100};
+constexpr AttemptKey kB{.epoch = kFirst + 101};
 
 class AgentStateTest : public ::testing::Test {
  protected:
@@ -115,18 +116,23 @@ TEST_F(AgentStateTest, RefusesExplicitly) {
                ? actions.records[0].end.reason
                : std::string("not refused");
   };
-  Wanted wanted = Want({.epoch = 1});
+  Wanted wanted = Want({.epoch = kFirst + 1});
   wanted.intent = Intent::kCancel;
   EXPECT_EQ(refusal(wanted), "intent");
-  wanted = Want({.epoch = 2});
+  wanted = Want({.epoch = kFirst + 2});
   wanted.has_spec = false;
   EXPECT_EQ(refusal(wanted), "no_spec");
-  EXPECT_EQ(refusal(Want({.epoch = 3}, {2})), "no_such_slot: 2 of 2");
-  wanted = Want({.epoch = 4});
+  EXPECT_EQ(refusal(Want({.epoch = kFirst + 3}, {2})), "no_such_slot: 2 of 2");
+  wanted = Want({.epoch = kFirst + 4});
   wanted.lease_ms = 500;
   EXPECT_EQ(refusal(wanted), "lease_too_short");
+  EXPECT_EQ(refusal(Want({.epoch = kFirst - 1})),
+            "old_generation: 0, the coordinator is of generation 1");
+  wanted = Want({.epoch = kFirst + 6});
+  wanted.unknown = "run_spec is not a RunSpec";
+  EXPECT_EQ(refusal(wanted), "format_unknown: run_spec is not a RunSpec");
   state_.SetDiskLow(true);
-  EXPECT_EQ(refusal(Want({.epoch = 5})), "disk");
+  EXPECT_EQ(refusal(Want({.epoch = kFirst + 5})), "disk");
   EXPECT_TRUE(state_.IsIdle());
 }
 
@@ -156,7 +162,7 @@ TEST_F(AgentStateTest, GivesUpOnABusySlot) {
 // Two attempts that wait for one slot get it in order of epoch.
 TEST_F(AgentStateTest, GivesAFreeSlotToTheOlderAttempt) {
   Run(kA);
-  const AttemptKey c{.epoch = 102};
+  const AttemptKey c{.epoch = kFirst + 102};
   Desire({Want(kA), Want(c), Want(kB)});
   EXPECT_THAT(state_.OnEnded(kA, {}, now_).spawn, ElementsAre(kB));
   EXPECT_THAT(state_.OnSpawned(kB, "", now_).spawn, IsEmpty());
@@ -268,6 +274,66 @@ TEST_F(AgentStateTest, LeavesLocalAttemptsWithoutADeadline) {
   ASSERT_EQ(actions.prepare.size(), 1u);
   EXPECT_EQ(actions.prepare[0].deadline_ns, AgentState::kNoDeadline);
   EXPECT_THAT(Desire({wanted}).leases, IsEmpty());
+}
+
+// A process that outlives its kill by K is wedged: it is told, and keeps its slot.
+TEST_F(AgentStateTest, ReportsAWedgedTrainer) {
+  Run(kA);
+  Desire({});
+  EXPECT_EQ(state_.NextTick(), now_ + 10 * kSecond);
+  EXPECT_FALSE(state_.OnTick(now_ + 9 * kSecond).heartbeat);
+  const Actions actions = state_.OnTick(now_ + 10 * kSecond);
+  EXPECT_TRUE(actions.heartbeat);
+  EXPECT_TRUE(state_.Find(kA)->wedged);
+  EXPECT_THAT(Desire({Want(kB)}).spawn, IsEmpty());
+  EXPECT_THAT(state_.OnEnded(kA, {}, now_ + 20 * kSecond).spawn, ElementsAre(kB));
+  EXPECT_FALSE(state_.Find(kA)->wedged);
+}
+
+// No step for 5 minutes: a stack dump, then the stop sequence, and the agent's own reason.
+TEST_F(AgentStateTest, StopsAHungTrainer) {
+  Run(kA);
+  state_.OnProgress(kA, {.step = 1, .ms = 1000, .has_line = true, .has_step = true}, now_);
+  state_.OnProgress(kA, {.step = 2, .ms = 2000, .has_line = true, .has_step = true},
+                    now_ + kSecond);
+  now_ += kSecond + HangWatch::kLeastNs;
+  EXPECT_EQ(state_.NextTick(), now_);
+  EXPECT_THAT(state_.OnTick(now_ - 1).dump, IsEmpty());
+  const Actions actions = state_.OnTick(now_);
+  EXPECT_THAT(actions.dump, ElementsAre(kA));
+  EXPECT_THAT(actions.kill, IsEmpty());
+  EXPECT_EQ(state_.Find(kA)->agent_reason, "hang: no step for 300 s behind step 2");
+  EXPECT_THAT(state_.OnTick(now_ + 2 * kSecond).kill, ElementsAre(kA));
+}
+
+// A worker that leaves drains what runs, refuses what is new, and does not fall back to running.
+TEST_F(AgentStateTest, DrainsAsAWhole) {
+  Run(kA);
+  const Actions actions = state_.OnDrain(30'000, now_);
+  ASSERT_EQ(actions.stops.size(), 1u);
+  EXPECT_EQ(actions.stops[0].intent, Intent::kDrain);
+  EXPECT_EQ(actions.stops[0].deadline_ns, now_ + 30 * kSecond);
+  const Actions later = Desire({Want(kA), Want(kB)});
+  EXPECT_THAT(later.stops, IsEmpty());
+  ASSERT_EQ(later.records.size(), 1u);
+  EXPECT_EQ(later.records[0].end.reason, "draining");
+  EXPECT_FALSE(state_.IsIdle());
+  state_.OnEnded(kA, {}, now_);
+  EXPECT_TRUE(state_.IsIdle());
+}
+
+// A coordinator that was restored to an older state must say anew what it is through with.
+TEST_F(AgentStateTest, KeepsPayloadsForARestoredCoordinator) {
+  Run(kA);
+  state_.OnEnded(kA, {}, now_);
+  Desire({}, {kA});
+  Desired restored = Reply({});
+  restored.rev = {.generation = 2, .boot = 1, .n = 1};
+  state_.OnDesired(restored, now_);
+  EXPECT_THAT(state_.OnSpooled(kA).drop, IsEmpty());
+  restored.rev.n = 2;
+  restored.gc = {kA};
+  EXPECT_THAT(state_.OnDesired(restored, now_).drop, ElementsAre(kA));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The real agent and real processes against a small coordinator in this process.
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/file.h>
@@ -36,6 +37,9 @@ namespace pb = ::switchyard::v1;
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
+// The top 16 bits of the epochs here.
+constexpr uint32_t kGeneration = 0;
+
 // What the agent may expect of a coordinator, and no more.
 class FakeCoordinator final : public pb::WorkerService::Service {
  public:
@@ -45,6 +49,7 @@ class FakeCoordinator final : public pb::WorkerService::Service {
     std::vector<std::string> types;
     std::map<int, std::string> logs;
     uint64_t gaps = 0;
+    uint64_t calls = 0;
   };
 
   void Start(const std::string& socket) {
@@ -99,6 +104,45 @@ class FakeCoordinator final : public pb::WorkerService::Service {
     }
     changed_.notify_all();
   }
+  // Of every hundred batches so many are stored, and their answer is lost.
+  void LoseReplies(int percent) {
+    const std::lock_guard lock(mutex_);
+    lost_percent_ = percent;
+  }
+  // Batches wait until this is taken back.
+  void HoldAppends(bool held) {
+    {
+      const std::lock_guard lock(mutex_);
+      hold_appends_ = held;
+    }
+    changed_.notify_all();
+  }
+  void SetCredits(uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    credit_bytes_ = bytes;
+  }
+  void DeleteCheckpoint(const std::string& run, uint64_t epoch, uint64_t step,
+                        const std::string& store) {
+    {
+      const std::lock_guard lock(mutex_);
+      pb::CheckpointRef ref;
+      ref.set_run_id(run);
+      ref.set_epoch(epoch);
+      ref.set_step(step);
+      ref.set_store(store);
+      deletions_.push_back(ref);
+      ++rev_;
+    }
+    changed_.notify_all();
+  }
+  pb::HostReport host() {
+    const std::lock_guard lock(mutex_);
+    return host_;
+  }
+  uint64_t heartbeats() {
+    const std::lock_guard lock(mutex_);
+    return heartbeats_;
+  }
   void HoldGc(bool held) {
     const std::lock_guard lock(mutex_);
     hold_gc_ = held;
@@ -143,7 +187,7 @@ class FakeCoordinator final : public pb::WorkerService::Service {
     registration_ = *request;
     nonce_ = StrCat("nonce-", ++registrations_);
     response->set_proto(1);
-    response->set_generation(1);
+    response->set_generation(kGeneration);
     response->set_boot(boot_);
     response->set_nonce(nonce_);
     response->set_heartbeat_ms(500);
@@ -160,6 +204,7 @@ class FakeCoordinator final : public pb::WorkerService::Service {
     const std::pair<uint64_t, uint64_t> order{request->incarnation(), request->hb_seq()};
     if (order <= newest_) return {grpc::StatusCode::ABORTED, "a newer heartbeat came first"};
     newest_ = order;
+    host_ = request->host();
     const uint64_t serial = ++heartbeats_;
     changed_.notify_all();
     bool has_news = false;
@@ -191,13 +236,14 @@ class FakeCoordinator final : public pb::WorkerService::Service {
       return stopping_ || has_news || heartbeats_ != serial || applied.boot() != boot_ ||
              applied.n() != rev_;
     });
-    response->mutable_rev()->set_generation(1);
+    response->mutable_rev()->set_generation(kGeneration);
     response->mutable_rev()->set_boot(boot_);
     response->mutable_rev()->set_n(rev_);
     response->set_echo_incarnation(request->incarnation());
     response->set_echo_hb_seq(request->hb_seq());
     response->set_echo_sent_boottime_ns(request->sent_boottime_ns());
     for (const auto& [epoch, want] : want_) *response->add_want() = want;
+    for (const pb::CheckpointRef& ref : deletions_) *response->add_delete_checkpoints() = ref;
     response->set_heartbeat_ms(500);
     response->set_workers(1);
     response->set_sent_unix_ms(UnixMilliseconds());
@@ -210,8 +256,11 @@ class FakeCoordinator final : public pb::WorkerService::Service {
         events::DecodeBatch(request->blob(), request->codec() == pb::BATCH_CODEC_ZSTD,
                             request->crc32c(), request->first_seq(), request->n());
     if (!batch.ok()) return {grpc::StatusCode::INVALID_ARGUMENT, batch.status().message()};
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !hold_appends_ || stopping_; });
     Stream& stream = streams_[request->epoch()];
+    response->set_credit_bytes(credit_bytes_);
+    ++stream.calls;
     if (request->first_seq() > stream.acked + 1) {
       response->set_expect(stream.acked + 1);
       response->set_committed(stream.acked);
@@ -226,6 +275,11 @@ class FakeCoordinator final : public pb::WorkerService::Service {
     stream.acked = std::max(stream.acked, request->first_seq() + request->n() - 1);
     response->set_committed(stream.acked);
     changed_.notify_all();
+    lost_sum_ += lost_percent_;
+    if (lost_sum_ >= 100) {
+      lost_sum_ -= 100;
+      return {grpc::StatusCode::UNAVAILABLE, "the answer is lost"};
+    }
     return grpc::Status::OK;
   }
 
@@ -248,6 +302,12 @@ class FakeCoordinator final : public pb::WorkerService::Service {
   std::condition_variable changed_;
   bool stopping_ = false;
   bool hold_gc_ = false;
+  bool hold_appends_ = false;
+  int lost_percent_ = 0;
+  int lost_sum_ = 0;
+  uint64_t credit_bytes_ = 64 << 20;
+  std::vector<pb::CheckpointRef> deletions_;
+  pb::HostReport host_;
   uint32_t boot_ = 0;
   uint64_t rev_ = 1;
   uint64_t registrations_ = 0;
@@ -297,23 +357,25 @@ class AgentProcess : public ::testing::Test {
     std::ofstream(StrCat(directory_, "/plans/run-", epoch)) << text;
   }
 
-  void StartAgent(const std::string& trainer = Tool("switchyard_toytrainer_tool"), int slots = 2) {
-    const std::vector<std::string> arguments = {Tool("switchyard-worker"),
-                                                "run",
-                                                "--server",
-                                                "unix:" + socket(),
-                                                "--state-dir",
-                                                state_dir(),
-                                                "--slots",
-                                                std::to_string(slots),
-                                                "--cores-per-slot",
-                                                "1",
-                                                "--metrics",
-                                                "127.0.0.1:0",
-                                                "--trainer",
-                                                trainer,
-                                                "--labels",
-                                                "a,b"};
+  void StartAgent(const std::string& trainer = Tool("switchyard_toytrainer_tool"), int slots = 2,
+                  const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {Tool("switchyard-worker"),
+                                          "run",
+                                          "--server",
+                                          "unix:" + socket(),
+                                          "--state-dir",
+                                          state_dir(),
+                                          "--slots",
+                                          std::to_string(slots),
+                                          "--cores-per-slot",
+                                          "1",
+                                          "--metrics",
+                                          "127.0.0.1:0",
+                                          "--trainer",
+                                          trainer,
+                                          "--labels",
+                                          "a,b"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
     std::vector<char*> argv;
     for (const std::string& argument : arguments) {
       argv.push_back(const_cast<char*>(argument.c_str()));
@@ -529,6 +591,200 @@ TEST_F(AgentProcess, SurvivesItsForkServer) {
   Plan(2, "TOY_STEPS=1\n");
   coordinator_.Want(2, 0);
   EXPECT_EQ(coordinator_.WaitFor(2, pb::MEMBER_STATE_EXITED).end_class(), "ok");
+}
+
+// The end-of-trainer table: what exit.json, exit status and signal come to (protocol 13.2, 13.3).
+TEST_F(AgentProcess, JudgesEveryKindOfEnd) {
+  struct Case {
+    const char* plan;
+    const char* end_class;
+    int signal;
+    bool complete;
+    const char* evidence;
+  };
+  const std::vector<Case> cases = {
+      {"TOY_FAULT=segv\nTOY_AT=2", "unknown", 11, false, "signal 11"},
+      {"TOY_FAULT=abort\nTOY_AT=2", "unknown", 6, false, "signal 6"},
+      {"TOY_FAULT=exit0\nTOY_AT=2", "unknown", 0, false, "exit status 0"},
+      {"TOY_FAULT=exit1\nTOY_AT=2", "user", 0, false, "exit status 1"},
+      {"TOY_FAULT=exit70\nTOY_AT=2", "internal", 0, false, "exit status 70"},
+      {"TOY_RECORD=absent", "unknown", 0, false, "exit status 0"},
+      {"TOY_RECORD=torn", "unknown", 0, false, "exit.json is not valid"},
+      {"TOY_RECORD=corrupt", "unknown", 0, false, "exit.json is not valid"},
+      {"TOY_RECORD=foreign", "unknown", 0, false, "exit.json is not valid"},
+      {"TOY_RECORD=oversize", "unknown", 0, false, "exit.json is not valid"},
+      {"TOY_AFTER=segv", "ok", 11, true, "exit_mismatch: signal 11"},
+      {"TOY_AFTER=exit1", "ok", 0, true, "exit_mismatch: exit status 1"},
+      {"TOY_CODE=64", "spec", 0, false, "exit.json"},
+  };
+  StartAgent();
+  for (uint64_t i = 0; i < cases.size(); ++i) {
+    Plan(i + 1, cases[i].plan);
+    coordinator_.Want(i + 1, i % 2);
+    const pb::MemberReport report = coordinator_.WaitFor(i + 1, pb::MEMBER_STATE_EXITED);
+    EXPECT_EQ(report.end_class(), cases[i].end_class) << cases[i].plan;
+    EXPECT_EQ(report.signal(), cases[i].signal) << cases[i].plan;
+    EXPECT_EQ(report.complete(), cases[i].complete) << cases[i].plan;
+    EXPECT_THAT(report.evidence(), HasSubstr(cases[i].evidence)) << cases[i].plan;
+  }
+}
+
+// ME6: answers are lost, batches are sent again; every line is stored once.
+TEST_F(AgentProcess, StoresEachLineOnceWhenAnswersAreLost) {
+  Plan(1, "TOY_STEPS=3000\nTOY_STEP_MS=1\n");
+  coordinator_.LoseReplies(30);
+  StartAgent();
+  coordinator_.Want(1, 0);
+  EXPECT_EQ(coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED).last_seq(), 3002u);
+  ASSERT_TRUE(coordinator_.WaitForLines(1, 3002));
+  EXPECT_EQ(coordinator_.GetStream(1).points, 6000u);
+}
+
+// ME5: the trainer ends at once behind its last report, the coordinator is busy: nothing is lost,
+// and the payload stays until the last line is stored.
+TEST_F(AgentProcess, KeepsTheLastReportOfATrainerThatIsGone) {
+  Plan(1, "TOY_STEPS=13\n");
+  coordinator_.HoldAppends(true);
+  StartAgent();
+  coordinator_.Want(1, 0);
+  EXPECT_EQ(coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED).last_seq(), 15u);
+  EXPECT_EQ(coordinator_.GetStream(1).acked, 0u);
+  EXPECT_TRUE(FileExists(AttemptDir(1)));
+  coordinator_.HoldAppends(false);
+  ASSERT_TRUE(coordinator_.WaitForLines(1, 15));
+  EXPECT_EQ(coordinator_.GetStream(1).points, 26u);
+  EXPECT_TRUE(coordinator_.WaitForGone(1));
+}
+
+// GR1: calls with data that hang delay neither heartbeats nor the trainer.
+TEST_F(AgentProcess, HeartbeatsGoOnWhileAppendsHang) {
+  Plan(1, "TOY_STEPS=200\nTOY_STEP_MS=10\n");
+  coordinator_.HoldAppends(true);
+  StartAgent();
+  coordinator_.Want(1, 0);
+  coordinator_.WaitFor(1, pb::MEMBER_STATE_RUNNING);
+  const uint64_t before = coordinator_.heartbeats();
+  EXPECT_TRUE(coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED).complete());
+  EXPECT_GT(coordinator_.heartbeats(), before + 1);
+  EXPECT_EQ(coordinator_.registrations(), 1u);
+  coordinator_.HoldAppends(false);
+  EXPECT_TRUE(coordinator_.WaitForLines(1, 202));
+}
+
+// Without credits one small batch at a time goes out, and with them everything does.
+TEST_F(AgentProcess, SendsOnWithoutCredits) {
+  Plan(1, "TOY_STEPS=20000\n");
+  coordinator_.SetCredits(0);
+  StartAgent();
+  coordinator_.Want(1, 0);
+  EXPECT_EQ(coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED).last_seq(), 20'002u);
+  EXPECT_LT(coordinator_.GetStream(1).acked, 20'002u);
+  coordinator_.SetCredits(64 << 20);
+  ASSERT_TRUE(coordinator_.WaitForLines(1, 20'002));
+  EXPECT_EQ(coordinator_.GetStream(1).points, 40'000u);
+}
+
+// OR5: SIGTERM to the trainer from outside is a stop with status 75, never a completion.
+TEST_F(AgentProcess, ReportsAPreemptedTrainerAsStopped) {
+  Plan(1, "TOY_STEPS=100000\nTOY_STEP_MS=10\n");
+  StartAgent();
+  coordinator_.Want(1, 0);
+  ASSERT_TRUE(coordinator_.WaitForLines(1, 1));
+  kill(ReadPidFile(AttemptDir(1))->pid, SIGTERM);
+  const pb::MemberReport report = coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED);
+  EXPECT_EQ(report.exit_code(), 75);
+  EXPECT_EQ(report.end_class(), "stopped");
+  EXPECT_FALSE(report.complete());
+}
+
+// OR1: a trainer that is killed is reported with the next heartbeat, with a reason.
+TEST_F(AgentProcess, ReportsAKilledTrainerAtOnce) {
+  Plan(1, "TOY_STEPS=100000\nTOY_STEP_MS=10\n");
+  StartAgent();
+  coordinator_.Want(1, 0);
+  ASSERT_TRUE(coordinator_.WaitForLines(1, 1));
+  const auto start = std::chrono::steady_clock::now();
+  kill(ReadPidFile(AttemptDir(1))->pid, SIGKILL);
+  const pb::MemberReport report = coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(report.signal(), 9);
+  EXPECT_THAT(report.evidence(), HasSubstr("signal 9"));
+}
+
+// A drained worker stops its attempts with a checkpoint, says so, takes no new ones and ends.
+TEST_F(AgentProcess, DrainsAtASignal) {
+  Plan(1, "TOY_STEPS=100000\nTOY_STEP_MS=10\n");
+  coordinator_.HoldGc(true);
+  StartAgent();
+  coordinator_.Want(1, 0);
+  ASSERT_TRUE(coordinator_.WaitForLines(1, 1));
+  kill(pid_, SIGUSR1);
+  EXPECT_EQ(coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED).exit_code(), 75);
+  EXPECT_TRUE(coordinator_.host().draining());
+  EXPECT_EQ(coordinator_.host().drain_grace_ms(), 60'000u);
+  coordinator_.Want(2, 1);
+  EXPECT_EQ(coordinator_.WaitFor(2, pb::MEMBER_STATE_REFUSED).reason(), "draining");
+  coordinator_.HoldGc(false);
+  coordinator_.Want(3, 1);
+  int status = 0;
+  EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  pid_ = 0;
+}
+
+// With --drain-on TERM the platform's notice drains; an attempt that stays is killed at its end.
+TEST_F(AgentProcess, DrainsAtSigtermWhereAsked) {
+  Plan(1, "TOY_STEPS=100000\nTOY_STEP_MS=10\nTOY_IGNORE=1\n");
+  StartAgent(Tool("switchyard_toytrainer_tool"), 2, {"--drain-on", "TERM", "--drain-grace", "1"});
+  coordinator_.Want(1, 0);
+  ASSERT_TRUE(coordinator_.WaitForLines(1, 1));
+  const pid_t trainer = ReadPidFile(AttemptDir(1))->pid;
+  EXPECT_EQ(Stop(SIGTERM), 0);
+  EXPECT_NE(kill(trainer, 0), 0);
+}
+
+// LT4: each trainer is told its number of threads, and bound to the cores of its slot when asked.
+TEST_F(AgentProcess, GivesEachTrainerItsCores) {
+  for (uint64_t epoch : {1, 2}) Plan(epoch, "TOY_STEPS=100000\nTOY_STEP_MS=10\n");
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  ASSERT_EQ(sched_getaffinity(0, sizeof(own), &own), 0);
+  if (CPU_COUNT(&own) < 2) GTEST_SKIP() << "needs two cores";
+  StartAgent(Tool("switchyard_toytrainer_tool"), 2, {"--pin-cores"});
+  std::vector<cpu_set_t> sets;
+  for (uint64_t epoch : {1, 2}) {
+    coordinator_.Want(epoch, static_cast<uint32_t>(epoch - 1));
+    ASSERT_TRUE(coordinator_.WaitForLines(epoch, 1));
+    const pid_t trainer = ReadPidFile(AttemptDir(epoch))->pid;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    ASSERT_EQ(sched_getaffinity(trainer, sizeof(set), &set), 0);
+    EXPECT_EQ(CPU_COUNT(&set), 1);
+    sets.push_back(set);
+    const std::string environment = *ReadFile(StrCat("/proc/", trainer, "/environ"));
+    EXPECT_THAT(environment, HasSubstr(std::string("OMP_NUM_THREADS=1") + '\0'));
+  }
+  EXPECT_FALSE(CPU_EQUAL(&sets[0], &sets[1]));
+}
+
+// Checkpoints that the coordinator names go; nothing outside the store is touched.
+TEST_F(AgentProcess, DeletesNamedCheckpoints) {
+  const std::string run = "01970000-0000-7000-8000-000000000001";
+  const std::string folder = StrCat(state_dir(), "/checkpoints/", run);
+  fs::create_directories(folder + "/5-10");
+  fs::create_directories(folder + "/5-20");
+  fs::create_directories(state_dir() + "/elsewhere/5-10");
+  StartAgent();
+  ASSERT_TRUE(coordinator_.WaitUntil([&] { return FileExists(state_dir() + "/ready.json"); }));
+  const std::string store(StripWhitespace(*ReadFile(state_dir() + "/checkpoints/store.id")));
+  EXPECT_EQ(coordinator_.registration().checkpoint_store(), store);
+  coordinator_.DeleteCheckpoint("../elsewhere", 5, 10, store);
+  coordinator_.DeleteCheckpoint(run, 5, 20, "01970000-0000-7000-8000-000000000009");
+  coordinator_.DeleteCheckpoint(run, 5, 10, store);
+  for (int i = 0; i < 500 && FileExists(folder + "/5-10"); ++i) usleep(20'000);
+  EXPECT_FALSE(FileExists(folder + "/5-10"));
+  EXPECT_TRUE(FileExists(folder + "/5-20"));
+  EXPECT_TRUE(FileExists(state_dir() + "/elsewhere/5-10"));
 }
 
 // Short attempts follow each other without waits: the rate is printed.
