@@ -31,6 +31,8 @@ enum Word : size_t {
   kWordEpoch = 5,
   kWordCrc = 6,  // crc32c of words 2 to 5
   kWordCount = 7,
+  // Behind what the checksum covers: advice that may be lost.
+  kWordPressure = 7,
 };
 using Words = std::array<uint64_t, kWordCount>;
 
@@ -136,6 +138,13 @@ Status LeaseWriter::SetStop(LeaseIntent intent, uint64_t stop_deadline_boottime_
   return lease_ == before ? OkStatus() : Write();
 }
 
+Status LeaseWriter::SetPressure(uint32_t exponent) {
+  if (exponent == pressure_) return OkStatus();
+  pressure_ = exponent;
+  const uint64_t word = exponent;
+  return WriteAt(fd_.get(), &word, sizeof(word), kWordPressure * sizeof(uint64_t), path_);
+}
+
 Status LeaseWriter::Write() {
   const Words words = Encode(lease_);
   // Three writes in order: a reader that sees an even counter on both sides has one value.
@@ -163,6 +172,12 @@ LeaseReader::~LeaseReader() { munmap(const_cast<void*>(page_), kPageBytes); }
 const Lease& LeaseReader::Read() {
   TryRead();
   return lease_;
+}
+
+uint32_t LeaseReader::ReadPressure() const {
+  const auto* words = static_cast<const uint64_t*>(page_);
+  const uint64_t word = __atomic_load_n(&words[kWordPressure], __ATOMIC_RELAXED);
+  return static_cast<uint32_t>(std::min<uint64_t>(word, kPressureMax));
 }
 
 bool LeaseReader::TryRead() {

@@ -12,6 +12,7 @@
 namespace switchyard::events {
 
 inline constexpr uint64_t kNever = UINT64_MAX;
+inline constexpr uint32_t kPressureMax = 10;
 
 enum class LeaseIntent : uint32_t { kRun = 1, kDrain = 2, kCancel = 3, kKill = 4 };
 
@@ -42,6 +43,8 @@ class LeaseWriter {
   Status SetDeadline(uint64_t deadline_boottime_ns);
   // Raises the intent and shortens the stop deadline; lower intents and later times change nothing.
   Status SetStop(LeaseIntent intent, uint64_t stop_deadline_boottime_ns);
+  // How much of its derived series the trainer shall leave out: it keeps 1 step in 2^`exponent`.
+  Status SetPressure(uint32_t exponent);
   const Lease& lease() const { return lease_; }
 
  private:
@@ -52,6 +55,7 @@ class LeaseWriter {
   std::string path_;
   Lease lease_;
   uint64_t counter_ = 0;
+  uint32_t pressure_ = 0;
 };
 
 // The trainer's side: no system call per read. One thread at a time; each thread opens its own.
@@ -65,6 +69,8 @@ class LeaseReader {
 
   // The newest consistent value; the last one read when the writer died inside a change.
   const Lease& Read();
+  // As SetPressure wrote it, at most kPressureMax; advice, without a checksum.
+  uint32_t ReadPressure() const;
 
  private:
   explicit LeaseReader(const void* page) : page_(page) {}

@@ -241,7 +241,8 @@ Status CheckFiles(const std::string& folder, const Manifest& manifest, uint64_t*
 Checkpoint::~Checkpoint() = default;
 
 Result<CheckpointInfo> WriteCheckpoint(const std::string& root, uint64_t epoch,
-                                       const CheckpointContent& content) {
+                                       const CheckpointContent& content,
+                                       const std::function<void()>& before_publish) {
   SWITCHYARD_RETURN_IF_ERROR(MakeDirectories(root));
   const std::string name = StrCat(epoch, "-", content.progress.step);
   CheckpointInfo info{
@@ -251,6 +252,7 @@ Result<CheckpointInfo> WriteCheckpoint(const std::string& root, uint64_t epoch,
   if (FileExists(aside)) SWITCHYARD_RETURN_IF_ERROR(RemoveTree(aside));
   if (mkdir(aside.c_str(), 0755) != 0) return ErrnoStatus("create", aside, errno);
   Status status = WriteParts(aside, epoch, content, &info);
+  if (status.ok() && before_publish) before_publish();
   if (status.ok() && rename(aside.c_str(), info.path.c_str()) != 0) {
     status = ErrnoStatus("rename", aside, errno);
   }

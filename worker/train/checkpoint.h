@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,9 +61,11 @@ struct CheckpointInfo {
 };
 
 // kAlreadyExists: there is one of this epoch and step. kResourceExhausted: the disk is full. A
-// failed call leaves nothing under the final name and removes what it wrote aside.
+// failed call leaves nothing under the final name and removes what it wrote aside. `before_publish`
+// is called between the last sync and the rename, where it is set.
 Result<CheckpointInfo> WriteCheckpoint(const std::string& root, uint64_t epoch,
-                                       const CheckpointContent& content);
+                                       const CheckpointContent& content,
+                                       const std::function<void()>& before_publish = {});
 
 // A checkpoint whose every file has the size and the hash of the manifest. Immutable.
 struct Checkpoint {

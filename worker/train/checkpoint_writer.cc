@@ -48,7 +48,7 @@ struct CheckpointWriter::State {
   }
 
   void Write(const CheckpointContent& content) {
-    const auto info = WriteCheckpoint(options.root, options.epoch, content);
+    const auto info = WriteCheckpoint(options.root, options.epoch, content, options.before_publish);
     if (!info.ok()) {
       events.Log(StrCat("checkpoint of step ", content.progress.step,
                         " not written: ", info.status().message()));

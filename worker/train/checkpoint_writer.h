@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,9 @@ class CheckpointWriter {
     uint32_t keep_last = 2;
     uint32_t keep_best = 1;
     bool lower_is_better = true;
+    // Called when a checkpoint is whole on disk and gets its name next; does not return when this
+    // attempt may no longer publish one. Empty: nothing to ask.
+    std::function<void()> before_publish;
   };
   // `events` must outlive the writer.
   CheckpointWriter(Options options, EventSink& events);

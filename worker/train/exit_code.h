@@ -39,11 +39,14 @@ enum class StopIntent {
   kKill,  // end now, no checkpoint
 };
 
-// Asked before every step and every forward pass of an evaluation. Training thread only.
+// Asked before every step and every forward pass of an evaluation.
 class StopSource {
  public:
   virtual ~StopSource() = default;
+  // Training thread only.
   virtual StopIntent Poll() = 0;
+  // Does not return when this attempt may no longer publish anything. Any thread.
+  virtual void ExitIfPast() {}
 };
 
 }  // namespace switchyard::train

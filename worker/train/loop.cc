@@ -189,7 +189,8 @@ class TrainLoop {
                                     .run_key = attempt.run_key(),
                                     .keep_last = policy.has_keep_last() ? policy.keep_last() : 2,
                                     .keep_best = policy.has_keep_best() ? policy.keep_best() : 1,
-                                    .lower_is_better = objective_.lower_is_better()},
+                                    .lower_is_better = objective_.lower_is_better(),
+                                    .before_publish = [this] { setup_.stop.ExitIfPast(); }},
           setup.events);
     }
   }

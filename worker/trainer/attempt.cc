@@ -272,7 +272,10 @@ Status CloseStream(const Ending& ending, EventWriter& events) {
   // Before anything slow: from here on a passed deadline ends the process.
   auto watch = LeaseWatch::Start(StrCat(dir, "/lease.page"), attempt.epoch());
   if (!watch.ok()) ExitWith(ExitCode::kInternal, watch.status().message());
-  auto events = EventWriter::Open(StrCat(dir, "/events.jsonl"), {.start_boottime_ns = start_ns});
+  auto events =
+      EventWriter::Open(StrCat(dir, "/events.jsonl"),
+                        {.start_boottime_ns = start_ns,
+                         .pressure = [watch = watch->get()] { return watch->pressure(); }});
   if (!events.ok()) ExitWith(ExitCode::kInternal, events.status().message());
 
   Ending ending = Guarded(ExitCode::kInternal, [&] {

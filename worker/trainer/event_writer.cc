@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdio>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -51,7 +52,13 @@ struct Item {
   }
 };
 
-// Lines given up since the last `drop` line of their class.
+constexpr uint32_t kExponentMax = 10;
+
+bool IsKept(uint64_t step, uint32_t exponent) {
+  return step % (uint64_t{1} << std::min(exponent, kExponentMax)) == 0;
+}
+
+// Lines given up since the last `drop` line of their class; derived series count by the line.
 struct Dropped {
   uint64_t count = 0;
   uint64_t step_from = 0;
@@ -78,8 +85,11 @@ struct EventWriter::State {
   std::deque<Item> queue;
   size_t queue_bytes = 0;
   Dropped dropped_logs;
+  Dropped dropped_derived;
   Dropped dropped_metrics;
+  bool is_disk_full = false;
   uint64_t newest_step = 0;
+  Status fault;  // of the run's own doing; the file goes on
   bool is_closing = false;
   SteadyClock::time_point close_by;
   bool is_closed = false;
@@ -88,8 +98,10 @@ struct EventWriter::State {
 
   // Writer thread only.
   uint64_t next_seq = 1;
-  uint64_t file_bytes = 0;  // whole lines in the file
+  uint64_t file_bytes = 0;  // whole lines in the segment
+  uint64_t segment_first_seq = 1;
   bool is_dirty = false;
+  bool was_disk_full = false;  // since the last `drop` lines; guarded by mu
   SteadyClock::time_point last_sync;
 
   std::thread thread;
@@ -98,8 +110,28 @@ struct EventWriter::State {
     return (BoottimeNanoseconds() - options.start_boottime_ns) / 1'000'000;
   }
 
-  // Queues, or drops under pressure. `dropped` null: never dropped.
-  void Push(Item item, size_t limit, Dropped* dropped) {
+  // Whether a metric is given up; with the lock held. May take derived scalars out of it.
+  bool IsGivenUp(Item* item, size_t bytes) {
+    if (queue_bytes + bytes > options.queue_bytes_max) return true;
+    if (is_disk_full) {
+      const size_t steps = 1 + kExponentMax * queue_bytes / options.queue_bytes_max;
+      if (!IsKept(item->step, static_cast<uint32_t>(steps))) return true;
+    }
+    const uint32_t exponent = options.pressure ? options.pressure() : 0;
+    if (IsKept(item->step, exponent)) return false;
+    if (item->kind == Item::Kind::kVector) {
+      if (!IsDerived(item->name)) return false;
+      dropped_derived.Add(item->step);
+      return true;
+    }
+    const size_t before = item->scalars.size();
+    std::erase_if(item->scalars, [](const auto& entry) { return IsDerived(entry.first); });
+    if (item->scalars.size() < before) dropped_derived.Add(item->step);
+    return item->scalars.empty();
+  }
+
+  // Queues, or drops under pressure.
+  void Push(Item item) {
     item.ms = ElapsedMs();
     const size_t bytes = item.Bytes();
     {
@@ -107,23 +139,39 @@ struct EventWriter::State {
       if (is_closing) return;
       if (item.kind == Item::Kind::kOther) {
         item.step = newest_step;
+        const bool has_pressure = queue_bytes + bytes > options.queue_bytes_max / 2 ||
+                                  is_disk_full || (options.pressure && options.pressure() > 0);
+        if (item.name == "log" && has_pressure) {
+          dropped_logs.Add(item.step);
+          return;
+        }
       } else {
+        if (item.step < newest_step) {
+          if (fault.ok()) {
+            fault = Internal(StrCat("step ", item.step, " is recorded behind step ", newest_step,
+                                    ": steps of an attempt never go back"));
+          }
+          return;
+        }
         newest_step = item.step;
+        const uint64_t derived = dropped_derived.count;
+        if (IsGivenUp(&item, bytes)) {
+          if (dropped_derived.count == derived) dropped_metrics.Add(item.step);
+          return;
+        }
       }
-      if (dropped != nullptr && queue_bytes + bytes > limit) {
-        dropped->Add(item.step);
-        return;
-      }
+      queue_bytes += item.Bytes();
       queue.push_back(std::move(item));
-      queue_bytes += bytes;
     }
     changed.notify_one();
   }
 
-  void AppendDrop(const char* name, Dropped* dropped, std::string* text) {
+  // `reason` is one of those that the coordinator counts by.
+  void AppendDrop(const char* what, const char* reason, Dropped* dropped, std::string* text) {
     if (dropped->count == 0) return;
     events::AppendOtherLine(next_seq++, "drop",
-                            StrCat("\"class\":\"", name, "\",\"step_from\":", dropped->step_from,
+                            StrCat("\"class\":\"", reason, "\",\"what\":\"", what,
+                                   "\",\"step_from\":", dropped->step_from,
                                    ",\"step_to\":", dropped->step_to, ",\"n\":", dropped->count),
                             text);
     *dropped = {};
@@ -147,8 +195,11 @@ struct EventWriter::State {
   // Takes lines off the queue, at most about kWriteBytes of text. With the lock held.
   std::string Format() {
     std::string text;
-    AppendDrop("log", &dropped_logs, &text);
-    AppendDrop("metric", &dropped_metrics, &text);
+    const char* reason = was_disk_full ? "disk_full" : "spool_full";
+    AppendDrop("log", reason, &dropped_logs, &text);
+    AppendDrop("derived", "quota", &dropped_derived, &text);
+    AppendDrop("metric", reason, &dropped_metrics, &text);
+    was_disk_full = false;
     while (!queue.empty() && text.size() < kWriteBytes) {
       Append(queue.front(), &text);
       queue_bytes -= queue.front().Bytes();
@@ -177,10 +228,30 @@ struct EventWriter::State {
       lock.unlock();
       Status result = Write(text);
       lock.lock();
-      if (result.ok() || !is_file || result.code() != Code::kResourceExhausted) return result;
+      is_disk_full = is_file && result.code() == Code::kResourceExhausted;
+      was_disk_full |= is_disk_full;
+      if (!is_disk_full) return result;
       if (is_closing && SteadyClock::now() >= close_by) return result;
       changed.wait_for(lock, options.retry_interval);
     }
+  }
+
+  // The full segment gets its final name once the next one is there: names never leave a gap.
+  Status Seal() {
+    SWITCHYARD_RETURN_IF_ERROR(Sync());
+    const std::string folder = path.substr(0, path.rfind('/') + 1);
+    const std::string aside = folder + "events.next";
+    UniqueFd next(open(aside.c_str(),
+                       O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));
+    // Without room for another file this one goes on growing.
+    if (!next.is_valid()) return OkStatus();
+    const std::string sealed = StrCat(folder, "events.", segment_first_seq, ".jsonl");
+    if (rename(path.c_str(), sealed.c_str()) != 0) return ErrnoStatus("rename", path, errno);
+    if (rename(aside.c_str(), path.c_str()) != 0) return ErrnoStatus("rename", aside, errno);
+    fd = std::move(next);
+    file_bytes = 0;
+    segment_first_seq = next_seq;
+    return OkStatus();
   }
 
   Status Sync() {
@@ -193,9 +264,15 @@ struct EventWriter::State {
 
   // False when nothing more can be written.
   bool WriteQueued(std::unique_lock<std::mutex>& lock) {
-    while (!queue.empty() || dropped_logs.count > 0 || dropped_metrics.count > 0) {
+    while (!queue.empty() || dropped_logs.count > 0 || dropped_derived.count > 0 ||
+           dropped_metrics.count > 0) {
       const std::string text = Format();
       Status result = WriteWithPatience(text, lock);
+      if (result.ok() && is_file && file_bytes >= options.segment_bytes_max) {
+        lock.unlock();
+        result = Seal();
+        lock.lock();
+      }
       if (!result.ok()) {
         status = std::move(result);
         return false;
@@ -271,8 +348,7 @@ EventWriter::~EventWriter() {
 }
 
 void EventWriter::Scalars(uint64_t step, std::vector<std::pair<std::string, double>> values) {
-  state_->Push({.kind = Item::Kind::kScalars, .step = step, .scalars = std::move(values)},
-               state_->options.queue_bytes_max, &state_->dropped_metrics);
+  state_->Push({.kind = Item::Kind::kScalars, .step = step, .scalars = std::move(values)});
 }
 
 void EventWriter::Vector(uint64_t step, std::string name, std::vector<uint32_t> shape,
@@ -281,12 +357,11 @@ void EventWriter::Vector(uint64_t step, std::string name, std::vector<uint32_t> 
                 .step = step,
                 .name = std::move(name),
                 .shape = std::move(shape),
-                .values = std::move(values)},
-               state_->options.queue_bytes_max, &state_->dropped_metrics);
+                .values = std::move(values)});
 }
 
 void EventWriter::Line(std::string type, std::string members) {
-  state_->Push({.name = std::move(type), .members = std::move(members)}, 0, nullptr);
+  state_->Push({.name = std::move(type), .members = std::move(members)});
 }
 
 void EventWriter::Phase(std::string name) {
@@ -296,13 +371,20 @@ void EventWriter::Phase(std::string name) {
 void EventWriter::Log(std::string text) {
   if (text.size() > kLogBytesMax) text.resize(kLogBytesMax);
   state_->Push({.name = "log",
-                .members = StrCat("\"ms\":", state_->ElapsedMs(), ",\"text\":", JsonText(text))},
-               state_->options.queue_bytes_max / 2, &state_->dropped_logs);
+                .members = StrCat("\"ms\":", state_->ElapsedMs(), ",\"text\":", JsonText(text))});
 }
 
 Status EventWriter::health() const {
   const std::lock_guard lock(state_->mu);
-  return state_->status;
+  return state_->status.ok() ? state_->fault : state_->status;
+}
+
+bool EventWriter::IsDerived(std::string_view series) {
+  constexpr std::string_view kFolders[] = {"routing/", "train/aux/"};
+  constexpr std::string_view kSeries[] = {"train/step_seconds", "train/tokens_per_second",
+                                          "train/data_wait_seconds"};
+  return std::ranges::any_of(kFolders, [&](auto folder) { return series.starts_with(folder); }) ||
+         std::ranges::find(kSeries, series) != std::end(kSeries);
 }
 
 Status EventWriter::Close(std::chrono::milliseconds limit) {

@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,9 +16,12 @@
 namespace switchyard::trainer {
 
 // The event file of an attempt (docs/attempt-directory.md): a bounded queue in memory and one
-// thread that numbers the lines, appends them and syncs once a second. A full disk is waited for
-// while the queue takes the pressure: log lines go first, then metric lines, both before a number
-// is given and counted in `drop` lines; all other lines are kept. Thread-safe.
+// thread that numbers the lines, appends them, syncs once a second, and begins a new segment when
+// one is full. A full disk is waited for while the queue takes the pressure. What is given up, in
+// this order and always before a number is given: log lines; derived series when the agent asks for
+// it; with a full disk 1 step in 2^n of all metrics is kept, n rising as the queue fills. All of it
+// is counted in `drop` lines; all other lines are kept. A step behind an earlier one is an error of
+// the run. Thread-safe.
 class EventWriter final : public train::EventSink {
  public:
   struct Options {
@@ -27,6 +32,10 @@ class EventWriter final : public train::EventSink {
     std::chrono::milliseconds sync_interval{1000};
     // Pause between tries while the disk is full.
     std::chrono::milliseconds retry_interval{1000};
+    // A segment of a file is sealed once it has so many bytes.
+    uint64_t segment_bytes_max = uint64_t{64} << 20;
+    // Keep derived series of 1 step in 2^n; asked for each line. Empty: always 0.
+    std::function<uint32_t()> pressure;
   };
 
   // Appends to a new or empty file. kFailedPrecondition: there are lines in it already.
@@ -49,6 +58,8 @@ class EventWriter final : public train::EventSink {
   Status Close(std::chrono::milliseconds limit);
   // Number of the last line that is in the file.
   uint64_t last_seq() const;
+  // Series that a run can do without: timings, auxiliary losses, routing.
+  static bool IsDerived(std::string_view series);
 
  private:
   struct State;

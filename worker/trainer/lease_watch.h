@@ -12,8 +12,8 @@ namespace switchyard::trainer {
 
 // What the agent asks of this attempt through its lease page, and what signals ask of the process.
 // A thread of its own ends the process (`_exit(76)`, no file touched) once the lease or the stop
-// deadline has passed or the page is another attempt's, whatever the other threads do. Poll on the
-// training thread only.
+// deadline has passed or the page is another attempt's, whatever the other threads do; Poll and
+// ExitIfPast check the same, should that thread be starved. Poll on the training thread only.
 class LeaseWatch final : public train::StopSource {
  public:
   // kDataLoss and kNotFound as LeaseReader::Open. kFailedPrecondition: the page's epoch is not
@@ -26,8 +26,11 @@ class LeaseWatch final : public train::StopSource {
   ~LeaseWatch() override;
 
   train::StopIntent Poll() override;
-  // Ends the process with 76 if the lease is past; the last act before an exit record.
-  void ExitIfPast();
+  // Ends the process with 76 if the lease is past: before a checkpoint is published and before an
+  // exit record. Any thread.
+  void ExitIfPast() override;
+  // How much of the derived series is to be left out (lease page); any thread.
+  uint32_t pressure() const;
 
  private:
   struct State;
@@ -36,8 +39,9 @@ class LeaseWatch final : public train::StopSource {
   std::unique_ptr<State> state_;
 };
 
-// SIGTERM, SIGINT and SIGHUP ask for a stop, seen by every LeaseWatch::Poll; SIGUSR2 and SIGPIPE
-// are ignored. Once, in main, before other threads start.
+// SIGTERM, SIGINT and SIGHUP ask for a stop, seen by every LeaseWatch::Poll; at SIGUSR2 the thread
+// that gets it, which is the training thread unless it blocks the signal, prints its stack to
+// standard error; SIGPIPE is ignored. Once, in main, before other threads start.
 void InstallSignalHandlers();
 
 }  // namespace switchyard::trainer

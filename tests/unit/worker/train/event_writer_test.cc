@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <filesystem>
+#include <map>
 #include <thread>
 
 #include "common/base/clock.h"
@@ -97,6 +99,88 @@ TEST_F(EventWriterTest, DropsLogsThenMetricsAndCountsThem) {
   }
   EXPECT_TRUE(has_result);
   EXPECT_EQ(dropped, 3u);
+}
+
+// A step behind an earlier one would make a curve that nobody can read: the run ends by it.
+TEST_F(EventWriterTest, TakesAStepThatGoesBackForAnError) {
+  auto writer = EventWriter::Open(Path(), Options());
+  ASSERT_TRUE(writer.ok());
+  (*writer)->Scalars(5, {{"train/lr", 1}});
+  (*writer)->Scalars(5, {{"valid/nats_per_token", 1}});
+  EXPECT_TRUE((*writer)->health().ok());
+  (*writer)->Scalars(4, {{"train/lr", 1}});
+  EXPECT_THAT((*writer)->health().message(),
+              testing::HasSubstr("step 4 is recorded behind step 5"));
+  (*writer)->Line("end", "\"code\":70");
+  ASSERT_TRUE((*writer)->Close(milliseconds(1000)).ok());
+  EXPECT_EQ(Lines().size(), 3u);
+}
+
+// Under the agent's pressure derived series are thinned out, never what a run is judged by.
+TEST_F(EventWriterTest, ThinsOutDerivedSeriesUnderPressure) {
+  EventWriter::Options options = Options();
+  options.pressure = [] { return 2; };
+  auto writer = EventWriter::Open(Path(), options);
+  ASSERT_TRUE(writer.ok());
+  for (uint64_t step = 1; step <= 8; ++step) {
+    (*writer)->Scalars(step, {{"train/nats_per_token", 1}, {"train/step_seconds", 2}});
+    (*writer)->Vector(step, "routing/expert_load", {1}, {1.0f});
+  }
+  (*writer)->Log("a word");
+  ASSERT_TRUE((*writer)->Close(milliseconds(1000)).ok());
+  uint64_t losses = 0;
+  uint64_t seconds = 0;
+  uint64_t vectors = 0;
+  std::string drops;
+  for (const events::ParsedLine& line : Lines()) {
+    for (const auto& [name, value] : line.scalars) {
+      (name == "train/nats_per_token" ? losses : seconds) += 1;
+    }
+    vectors += line.vectors.size();
+    if (line.type == "drop") drops += line.json;
+    EXPECT_NE(line.type, "log");
+  }
+  EXPECT_EQ(losses, 8u);
+  EXPECT_EQ(seconds, 2u);
+  EXPECT_EQ(vectors, 2u);
+  EXPECT_THAT(drops, testing::HasSubstr("\"what\":\"derived\""));
+  EXPECT_THAT(drops, testing::HasSubstr("\"what\":\"log\""));
+}
+
+// Segments are sealed under their first number; together they hold every line once.
+TEST_F(EventWriterTest, SealsFullSegments) {
+  EventWriter::Options options = Options();
+  options.segment_bytes_max = 2000;
+  auto writer = EventWriter::Open(Path(), options);
+  ASSERT_TRUE(writer.ok());
+  for (uint64_t step = 1; step <= 30; ++step) {
+    (*writer)->Scalars(step, {{"train/nats_per_token", 1}});
+    // A segment ends where a write ended.
+    if (step % 10 == 0) std::this_thread::sleep_for(milliseconds(200));
+  }
+  (*writer)->Line("result", std::string("\"text\":\"") + std::string(2000, 'x') + "\"");
+  ASSERT_TRUE((*writer)->Close(milliseconds(1000)).ok());
+  const std::string folder = std::filesystem::path(Path()).parent_path().string();
+  std::map<uint64_t, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const uint64_t first =
+        name == "events.jsonl" ? UINT64_MAX : std::stoull(name.substr(std::strlen("events.")));
+    files[first] = *ReadFile(entry.path().string());
+  }
+  ASSERT_GE(files.size(), 2u);
+  uint64_t seq = 0;
+  for (const auto& [first, text] : files) {
+    if (first != UINT64_MAX) EXPECT_EQ(first, seq + 1);
+    for (const std::string& line : StrSplit(text, '\n')) {
+      if (line.empty()) continue;
+      const auto parsed = events::ParseLine(line);
+      ASSERT_TRUE(parsed.ok());
+      EXPECT_EQ(parsed->seq, ++seq);
+    }
+  }
+  EXPECT_EQ(seq, (*writer)->last_seq());
+  EXPECT_EQ(seq, 31u);
 }
 
 // A file that cannot grow leaves whole lines only, and the caller never waits for it.

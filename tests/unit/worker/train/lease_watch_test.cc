@@ -90,5 +90,58 @@ TEST_F(LeaseWatchDeathTest, ASignalAsksForAStop) {
       testing::ExitedWithCode(3), "");
 }
 
+// The step's own check ends the process when the watching thread does not come to it.
+TEST_F(LeaseWatchDeathTest, EndsAtAStepWhenTheThreadIsStarved) {
+  EXPECT_EXIT(
+      {
+        auto page = events::LeaseWriter::Create(Path(), 7, In(50));
+        auto watch = *LeaseWatch::Start(Path(), 7, std::chrono::hours(1));
+        std::this_thread::sleep_for(milliseconds(100));
+        watch->Poll();
+        _exit(0);
+      },
+      testing::ExitedWithCode(76), "");
+}
+
+// A checkpoint is not published beyond the deadline, whoever asks.
+TEST_F(LeaseWatchDeathTest, FencesFromAnotherThread) {
+  EXPECT_EXIT(
+      {
+        auto page = events::LeaseWriter::Create(Path(), 7, In(50));
+        auto watch = *LeaseWatch::Start(Path(), 7, std::chrono::hours(1));
+        std::this_thread::sleep_for(milliseconds(100));
+        std::thread([&] { watch->ExitIfPast(); }).join();
+        _exit(0);
+      },
+      testing::ExitedWithCode(76), "");
+}
+
+// What the agent asks about derived series arrives with the next look at the page.
+TEST_F(LeaseWatchTest, PassesThePressureOn) {
+  auto page = events::LeaseWriter::Create(Path(), 7, In(60'000));
+  ASSERT_TRUE(page.ok());
+  auto watch = LeaseWatch::Start(Path(), 7, milliseconds(5));
+  ASSERT_TRUE(watch.ok());
+  EXPECT_EQ((*watch)->pressure(), 0u);
+  ASSERT_TRUE(page->SetPressure(3).ok());
+  for (int i = 0; i < 1000 && (*watch)->pressure() != 3; ++i) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  EXPECT_EQ((*watch)->pressure(), 3u);
+  ASSERT_TRUE(page->SetDeadline(In(120'000)).ok());
+  EXPECT_EQ((*watch)->Poll(), train::StopIntent::kNone);
+}
+
+// SIGUSR2 prints a stack and does not end the trainer.
+TEST_F(LeaseWatchDeathTest, PrintsItsStack) {
+  EXPECT_EXIT(
+      {
+        InstallSignalHandlers();
+        raise(SIGUSR2);
+        _exit(5);
+      },
+      testing::ExitedWithCode(5), "stack of the training thread");
+}
+
 }  // namespace
 }  // namespace switchyard::trainer
