@@ -1,24 +1,64 @@
-// A trainer that trains nothing: it fills an attempt directory as a real one does, and misbehaves
-// on demand. Usage: PROGRAM --attempt-dir DIR
+// A trainer that trains nothing: it fills an attempt directory as a real one does, misbehaves on
+// demand, and keeps a ledger outside the system under test.
 //
-// Settings come from the environment, and then from the file $TOY_PLANS/<run id> (NAME=VALUE
-// lines):
-//   TOY_STEPS      metric lines to write (10)
-//   TOY_STEP_MS    pause after each (0)
+// Usage: PROGRAM --attempt-dir DIR
+//
+// Settings come from the environment, then from the file $TOY_PLANS/all, then from
+// $TOY_PLANS/<run id> (NAME=VALUE lines; later ones win). Files are read at start only.
+//
+// What it does when nothing goes wrong:
+//   TOY_STEPS      steps, one metric line each (10)
+//   TOY_STEP_MS    pause after each step, milliseconds (0)
+//   TOY_PRINT      lines to print to standard output at start (0)
+//   TOY_CHECKPOINT a checkpoint every so many steps (0: none): a folder with one file in
+//                  `checkpoint_dir`, written aside and renamed, then its `ckpt` line. An attempt
+//                  with a `resume_checkpoint` goes on at the step in that folder's name
 //   TOY_CODE       exit status (0); other than 0 the run is not complete
-//   TOY_SIGNAL     ends by this signal after the steps, without exit.json
-//   TOY_NO_RECORD  1: ends without exit.json
-//   TOY_PRINT      lines to print to standard output (0)
-//   TOY_IGNORE     1: takes no notice of intents and SIGTERM
-//   TOY_CHILD      1: leaves a child behind
+//
+// Where it goes wrong: at the step TOY_AT, after its line was written (default: behind the last
+// step, before `end`), what TOY_FAULT says:
+//   segv, abort, kill      dies by that signal, without exit.json
+//   exit0, exit1, exit70   `_exit` with that status, without exit.json; lines so far are whole
+//   hang                   sleeps for ever; the lease page is no longer looked at
+//   hang-fenced            hangs, and a second thread still ends it with 76 at the deadline
+//   starved                goes on stepping; only the check before each step looks at the page
+//   oom                    touches memory until something stops it
+// and at its end TOY_RECORD says what becomes of exit.json:
+//   whole (default), absent, torn (cut in the middle), corrupt (a flipped byte),
+//   foreign (the epoch of another attempt), oversize (beyond 64 KiB)
+// and TOY_AFTER what happens behind it: none (default), segv, abort, hang, exit1.
+//
+// Other habits:
+//   TOY_SIGNAL     ends by this signal number after the steps, without exit.json
+//   TOY_NO_RECORD  1: TOY_RECORD=absent
+//   TOY_IGNORE     1: takes no notice of intents and SIGTERM (the deadlines still count)
+//   TOY_CHILD      1: leaves a child behind in a process group of its own
 //   TOY_TORN       1: ends with half a line
+//   TOY_CORRUPT_AT flips a byte of the line of this step (0: none)
+//   TOY_GATE       path of a file: each step beyond TOY_GATE_AT (0) waits until it is there
+//
+// The ledger: with TOY_LEDGER set, the file <folder>/<epoch>-<rank>-<pid> gets one line an act,
+// each by one write(2), times in CLOCK_BOOTTIME nanoseconds:
+//   spawn RUN K EPOCH RANK PID TIME       the program has started
+//   step RUN K EPOCH RANK SEQ STEP VALUE TIME   the line SEQ is in the event file with VALUE
+//   line RUN K EPOCH RANK SEQ TYPE TIME   so is any other line
+//   ckpt RUN EPOCH STEP TIME              a checkpoint has its final name
+//   beat TIME                             alive, every 20 ms, by a thread of its own
+//   end CODE TIME                         about to `_exit`
+// A life is the interval from `spawn` to the last entry. VALUE is ToyValue(epoch, step) in 17
+// digits, so that a checker can compute it.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
+#include <thread>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/file.h"
@@ -37,21 +77,27 @@ class Settings {
   explicit Settings(const std::string& run_id) {
     const char* plans = std::getenv("TOY_PLANS");
     if (plans == nullptr) return;
-    const Result<std::string> text = ReadFile(StrCat(plans, "/", run_id), 1 << 16);
+    for (const std::string& name : {std::string("all"), run_id}) Read(StrCat(plans, "/", name));
+  }
+  std::string Text(const char* name, const char* otherwise) const {
+    const auto it = plan_.find(name);
+    if (it != plan_.end()) return it->second;
+    const char* variable = std::getenv(name);
+    return variable != nullptr ? variable : otherwise;
+  }
+  int64_t Get(const char* name, int64_t otherwise) const {
+    return ParseInt64(Text(name, "")).value_or(otherwise);
+  }
+
+ private:
+  void Read(const std::string& path) {
+    const Result<std::string> text = ReadFile(path, 1 << 16);
     if (!text.ok()) return;
     for (const std::string& line : StrSplit(*text, '\n')) {
       const size_t equals = line.find('=');
       if (equals != std::string::npos) plan_[line.substr(0, equals)] = line.substr(equals + 1);
     }
   }
-  int64_t Get(const char* name, int64_t otherwise) const {
-    const auto it = plan_.find(name);
-    const char* variable = std::getenv(name);
-    const std::string text = it != plan_.end() ? it->second : variable != nullptr ? variable : "";
-    return ParseInt64(text).value_or(otherwise);
-  }
-
- private:
   std::map<std::string, std::string> plan_;
 };
 
@@ -63,90 +109,272 @@ std::string Member(const std::string& json, const std::string& name) {
   const size_t from = at + start.size();
   return json.substr(from, json.find('"', from) - from);
 }
-
-int Main(const std::string& directory) {
-  const Result<std::string> attempt = ReadFile(directory + "/attempt.json", 1 << 20);
-  if (!attempt.ok()) return 64;
-  const std::string run_id = Member(*attempt, "run_id");
-  const std::string epoch_text = Member(*attempt, "epoch");
-  const uint64_t epoch = ParseUint64(epoch_text).value_or(0);
-  const Settings settings(run_id);
-  auto lease = events::LeaseReader::Open(directory + "/lease.page");
-  if (!lease.ok()) return 64;
-  const bool ignores = settings.Get("TOY_IGNORE", 0) != 0;
-  signal(
-      SIGTERM, ignores ? SIG_IGN : [](int) { g_terminated = 1; });
-
-  const UniqueFd file(
-      open((directory + "/events.jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!file.is_valid()) return 70;
-  uint64_t seq = 0;
-  const auto put = [&](const std::string& line) {
-    return WriteAll(file.get(), line, "events").ok();
-  };
-  const auto other = [&](std::string_view type, const std::string& members) {
-    std::string line;
-    events::AppendOtherLine(++seq, type, members, &line);
-    return put(line);
-  };
-  if (!other("hello",
-             StrCat("\"run\":\"", run_id, "\",\"epoch\":\"", epoch_text, "\",\"rank\":0"))) {
-    return 70;
-  }
-  const uint64_t start_ns = BoottimeNanoseconds();
-  for (int64_t i = 0; i < settings.Get("TOY_PRINT", 0); ++i) {
-    std::printf("line %lld\n", static_cast<long long>(i));
-  }
-  std::fflush(stdout);
-  if (settings.Get("TOY_CHILD", 0) != 0 && fork() == 0) {
-    // A process group of its own, as a shell's job would have.
-    setpgid(0, 0);
-    sleep(1000);
-    _exit(0);
-  }
-
-  int code = static_cast<int>(settings.Get("TOY_CODE", 0));
-  const int64_t steps = settings.Get("TOY_STEPS", 10);
-  const int64_t pause_ms = settings.Get("TOY_STEP_MS", 0);
-  int64_t step = 0;
-  while (step < steps && code != 75) {
-    const events::Lease& page = (*lease)->Read();
-    if (page.IsPast(BoottimeNanoseconds())) _exit(76);
-    if (!ignores && (g_terminated != 0 || page.intent != events::LeaseIntent::kRun)) {
-      code = 75;
-      break;
-    }
-    ++step;
-    std::string line;
-    const events::Scalar values[] = {{"train/loss", 5.0 / static_cast<double>(step)},
-                                     {"train/tokens", static_cast<double>(step) * 256}};
-    const uint64_t ms = (BoottimeNanoseconds() - start_ns) / 1'000'000;
-    events::AppendScalarLine(++seq, static_cast<uint64_t>(step), ms, values, &line);
-    if (!put(line)) return 70;
-    if (pause_ms > 0) usleep(static_cast<useconds_t>(pause_ms) * 1000);
-  }
-  if (const int64_t signal_number = settings.Get("TOY_SIGNAL", 0); signal_number != 0) {
-    kill(getpid(), static_cast<int>(signal_number));
-  }
-  if (!other("end", StrCat("\"code\":", code))) return 70;
-  if (settings.Get("TOY_TORN", 0) != 0 && !put("{\"v\":1,\"seq\":")) return 70;
-  if (settings.Get("TOY_NO_RECORD", 0) == 0) {
-    const Status status = events::WriteExitRecord(directory + "/exit.json",
-                                                  {.code = code,
-                                                   .end_class = code == 0 ? "ok" : "user",
-                                                   .complete = code == 0,
-                                                   .last_seq = seq,
-                                                   .final_step = static_cast<uint64_t>(step),
-                                                   .epoch = epoch});
-    if (!status.ok()) return 70;
-  }
-  return code;
+uint64_t NumberMember(const std::string& json, const std::string& name) {
+  const std::string start = StrCat("\"", name, "\":");
+  const size_t at = json.find(start);
+  return at == std::string::npos ? 0 : std::strtoull(json.c_str() + at + start.size(), nullptr, 10);
 }
+
+// What a checker expects at (epoch, step): falls with the step, differs by attempt.
+double ToyValue(uint64_t epoch, uint64_t step) {
+  return 5.0 / static_cast<double>(step) + static_cast<double>(epoch % 1000) * 1e-6;
+}
+
+class Ledger {
+ public:
+  Ledger(const std::string& folder, const std::string& attempt) {
+    if (folder.empty()) return;
+    const std::string path = StrCat(folder, "/", attempt, "-", static_cast<int64_t>(getpid()));
+    fd_ = UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    std::thread([this] {
+      while (true) {
+        Write("beat");
+        usleep(20'000);
+      }
+    }).detach();
+  }
+  // With the time and a newline behind it.
+  void Write(const std::string& text) const {
+    if (!fd_.is_valid()) return;
+    const std::string line = StrCat(text, " ", BoottimeNanoseconds(), "\n");
+    (void)!write(fd_.get(), line.data(), line.size());
+  }
+
+ private:
+  UniqueFd fd_;
+};
+
+class Toy {
+ public:
+  Toy(std::string directory, std::string attempt_json)
+      : directory_(std::move(directory)),
+        json_(std::move(attempt_json)),
+        run_(Member(json_, "run_id")),
+        epoch_(ParseUint64(Member(json_, "epoch")).value_or(0)),
+        rank_(static_cast<uint32_t>(NumberMember(json_, "rank"))),
+        settings_(run_),
+        who_(StrCat(run_, " ", NumberMember(json_, "ordinal"), " ", epoch_, " ", rank_)),
+        ledger_(settings_.Text("TOY_LEDGER", ""), StrCat(epoch_, "-", rank_)) {}
+
+  [[noreturn]] void Run() {
+    ledger_.Write(StrCat("spawn ", who_, " ", static_cast<int64_t>(getpid())));
+    Leave(Work());
+  }
+
+ private:
+  [[noreturn]] void Leave(int code) const {
+    ledger_.Write(StrCat("end ", code));
+    _exit(code);
+  }
+
+  bool Put(const std::string& line) const { return WriteAll(file_.get(), line, "events").ok(); }
+  bool Other(const std::string& type, const std::string& members) {
+    std::string line;
+    events::AppendOtherLine(++seq_, type, members, &line);
+    if (!Put(line)) return false;
+    ledger_.Write(StrCat("line ", who_, " ", seq_, " ", type));
+    return true;
+  }
+
+  bool PutStep(uint64_t step, uint64_t start_ns) {
+    const double value = ToyValue(epoch_, step);
+    const events::Scalar values[] = {{"train/loss", value},
+                                     {"train/tokens", static_cast<double>(step) * 256}};
+    std::string line;
+    events::AppendScalarLine(++seq_, step, (BoottimeNanoseconds() - start_ns) / 1'000'000, values,
+                             &line);
+    if (static_cast<int64_t>(step) == settings_.Get("TOY_CORRUPT_AT", 0)) line[10] ^= 1;
+    if (!Put(line)) return false;
+    char digits[32];
+    std::snprintf(digits, sizeof(digits), "%.17g", value);
+    ledger_.Write(StrCat("step ", who_, " ", seq_, " ", step, " ", digits));
+    return true;
+  }
+
+  bool PutCheckpoint(uint64_t step) {
+    const std::string root = Member(json_, "checkpoint_dir");
+    const std::string name = StrCat(epoch_, "-", step);
+    const std::string aside = StrCat(root, "/.tmp-", name);
+    if (!MakeDirectories(aside).ok() ||
+        !WriteFileAtomically(aside + "/state.json", StrCat("{\"step\":", step, "}\n")).ok() ||
+        rename(aside.c_str(), StrCat(root, "/", name).c_str()) != 0) {
+      return false;
+    }
+    ledger_.Write(StrCat("ckpt ", run_, " ", epoch_, " ", step));
+    return Other("ckpt", StrCat("\"step\":", step, ",\"digest\":\"sha256:", std::string(64, '0'),
+                                "\",\"bytes\":1,\"path\":\"", root, "/", name, "\""));
+  }
+
+  // Does not return from most of them.
+  void GoWrong(const std::string& fault) const {
+    if (fault == "segv") raise(SIGSEGV);
+    if (fault == "abort") abort();
+    if (fault == "kill") raise(SIGKILL);
+    if (fault == "exit0") Leave(0);
+    if (fault == "exit1") Leave(1);
+    if (fault == "exit70") Leave(70);
+    if (fault == "hang") {
+      while (true) pause();
+    }
+    if (fault == "hang-fenced") {
+      auto reader = events::LeaseReader::Open(directory_ + "/lease.page");
+      while (reader.ok()) {
+        if ((*reader)->Read().IsPast(BoottimeNanoseconds())) Leave(76);
+        usleep(50'000);
+      }
+    }
+    if (fault == "oom") {
+      std::vector<std::vector<char>> memory;
+      while (true) memory.emplace_back(size_t{16} << 20, 'x');
+    }
+  }
+
+  void WaitForGate(int64_t step) const {
+    const std::string gate = settings_.Text("TOY_GATE", "");
+    if (gate.empty() || step <= settings_.Get("TOY_GATE_AT", 0)) return;
+    while (!FileExists(gate)) usleep(10'000);
+  }
+
+  // The watching thread of a real trainer; not with TOY_FAULT=starved.
+  void Watch() const {
+    std::thread([this] {
+      auto reader = events::LeaseReader::Open(directory_ + "/lease.page");
+      while (reader.ok()) {
+        if (hung_) return;
+        if ((*reader)->Read().IsPast(BoottimeNanoseconds())) Leave(76);
+        usleep(250'000);
+      }
+    }).detach();
+  }
+
+  bool WriteRecord(int code, int64_t step) {
+    std::string kind = settings_.Text("TOY_RECORD", "whole");
+    if (settings_.Get("TOY_NO_RECORD", 0) != 0) kind = "absent";
+    if (kind == "absent") return true;
+    const std::string path = directory_ + "/exit.json";
+    const Status status =
+        events::WriteExitRecord(path, {.code = code,
+                                       .end_class = code == 0 ? "ok" : "user",
+                                       .complete = code == 0,
+                                       .last_seq = seq_,
+                                       .final_step = static_cast<uint64_t>(step),
+                                       .epoch = kind == "foreign" ? epoch_ + 1 : epoch_,
+                                       .rank = rank_});
+    if (!status.ok()) return false;
+    if (kind == "torn") return truncate(path.c_str(), 40) == 0;
+    Result<std::string> text = ReadFile(path, 1 << 20);
+    if (!text.ok()) return false;
+    if (kind == "corrupt") (*text)[20] ^= 1;
+    if (kind == "oversize") text->append(events::kExitRecordBytesMax, ' ');
+    return kind == "whole" || kind == "foreign" || WriteFileAtomically(path, *text).ok();
+  }
+
+  int Work() {
+    auto lease = events::LeaseReader::Open(directory_ + "/lease.page");
+    if (!lease.ok()) return 64;
+    const bool ignores = settings_.Get("TOY_IGNORE", 0) != 0;
+    signal(
+        SIGTERM, ignores ? SIG_IGN : [](int) { g_terminated = 1; });
+    signal(SIGUSR2, SIG_IGN);
+    const std::string fault = settings_.Text("TOY_FAULT", "");
+    const int64_t fault_at = settings_.Get("TOY_AT", INT64_MAX);
+    if (fault != "starved") Watch();
+
+    file_ = UniqueFd(open((directory_ + "/events.jsonl").c_str(),
+                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    if (!file_.is_valid()) return 70;
+    if (!Other("hello", StrCat("\"run\":\"", run_, "\",\"epoch\":\"", epoch_,
+                               "\",\"rank\":", uint64_t{rank_}))) {
+      return 70;
+    }
+    int64_t step = 0;
+    const std::string resume = Member(json_, "resume_checkpoint");
+    if (const size_t slash = resume.rfind('/'); slash != std::string::npos) {
+      const std::vector<std::string> parts = StrSplit(resume.substr(slash + 1), '-');
+      step = parts.size() == 2 ? ParseInt64(parts[1]).value_or(0) : 0;
+      if (!Other("resume", StrCat("\"from\":\"", parts[0], "\",\"step\":", step, ",\"digest\":\"",
+                                  "sha256:", std::string(64, '0'), "\""))) {
+        return 70;
+      }
+    }
+    const uint64_t start_ns = BoottimeNanoseconds();
+    for (int64_t i = 0; i < settings_.Get("TOY_PRINT", 0); ++i) {
+      std::printf("line %lld\n", static_cast<long long>(i));
+    }
+    std::fflush(stdout);
+    if (settings_.Get("TOY_CHILD", 0) != 0 && fork() == 0) {
+      // A process group of its own, as a shell's job would have.
+      setpgid(0, 0);
+      sleep(1000);
+      _exit(0);
+    }
+
+    int code = static_cast<int>(settings_.Get("TOY_CODE", 0));
+    const int64_t steps = settings_.Get("TOY_STEPS", 10);
+    const int64_t pause_ms = settings_.Get("TOY_STEP_MS", 0);
+    const int64_t checkpoint_every = settings_.Get("TOY_CHECKPOINT", 0);
+    while (step < steps && code != 75) {
+      const events::Lease& page = (*lease)->Read();
+      if (page.IsPast(BoottimeNanoseconds())) return 76;
+      if (!ignores && (g_terminated != 0 || page.intent != events::LeaseIntent::kRun)) {
+        if (checkpoint_every > 0 && step > 0 && page.intent != events::LeaseIntent::kKill &&
+            step % checkpoint_every != 0 && !PutCheckpoint(static_cast<uint64_t>(step))) {
+          return 70;
+        }
+        code = 75;
+        break;
+      }
+      ++step;
+      WaitForGate(step);
+      if (!PutStep(static_cast<uint64_t>(step), start_ns)) return 70;
+      if (checkpoint_every > 0 && step % checkpoint_every == 0 &&
+          !PutCheckpoint(static_cast<uint64_t>(step))) {
+        return 70;
+      }
+      if (step == fault_at) {
+        hung_ = fault == "hang";
+        GoWrong(fault);
+      }
+      if (pause_ms > 0) usleep(static_cast<useconds_t>(pause_ms) * 1000);
+    }
+    if (fault_at == INT64_MAX) {
+      hung_ = fault == "hang";
+      GoWrong(fault);
+    }
+    if (const int64_t number = settings_.Get("TOY_SIGNAL", 0); number != 0) {
+      kill(getpid(), static_cast<int>(number));
+    }
+    if (!Other("end", StrCat("\"code\":", code))) return 70;
+    if (settings_.Get("TOY_TORN", 0) != 0 && !Put("{\"v\":1,\"seq\":")) return 70;
+    if ((*lease)->Read().IsPast(BoottimeNanoseconds())) return 76;
+    if (!WriteRecord(code, step)) return 70;
+    const std::string after = settings_.Text("TOY_AFTER", "none");
+    hung_ = after == "hang";
+    GoWrong(after);
+    return code;
+  }
+
+  const std::string directory_;
+  const std::string json_;
+  const std::string run_;
+  const uint64_t epoch_;
+  const uint32_t rank_;
+  const Settings settings_;
+  const std::string who_;
+  const Ledger ledger_;
+  UniqueFd file_;
+  uint64_t seq_ = 0;
+  std::atomic<bool> hung_ = false;
+};
 
 }  // namespace
 }  // namespace switchyard
 
 int main(int argc, char** argv) {
+  using namespace switchyard;
   if (argc != 3 || std::string_view(argv[1]) != "--attempt-dir") return 64;
-  return switchyard::Main(argv[2]);
+  const Result<std::string> attempt = ReadFile(std::string(argv[2]) + "/attempt.json", 1 << 20);
+  if (!attempt.ok()) return 64;
+  // On the heap and never destroyed: its threads outlive main's frame.
+  (new Toy(argv[2], *attempt))->Run();
 }
