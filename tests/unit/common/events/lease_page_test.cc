@@ -127,5 +127,20 @@ TEST_F(LeasePage, NeverShowsAMixture) {
   EXPECT_EQ((*reader)->Read().deadline_boottime_ns, 19'999u);
 }
 
+// Advice on what to record: read without the checksum, bounded, and kept through lease changes.
+TEST_F(LeasePage, CarriesThePressure) {
+  Result<LeaseWriter> writer = LeaseWriter::Create(path_, 77, 1000);
+  ASSERT_TRUE(writer.ok());
+  auto reader = LeaseReader::Open(path_);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ((*reader)->ReadPressure(), 0u);
+  ASSERT_TRUE(writer->SetPressure(3).ok());
+  ASSERT_TRUE(writer->SetDeadline(2000).ok());
+  EXPECT_EQ((*reader)->ReadPressure(), 3u);
+  EXPECT_EQ((*reader)->Read().deadline_boottime_ns, 2000u);
+  Patch(56, uint64_t{1} << 40);
+  EXPECT_EQ((*reader)->ReadPressure(), kPressureMax);
+}
+
 }  // namespace
 }  // namespace switchyard::events
