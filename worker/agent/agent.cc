@@ -26,13 +26,13 @@
 #include "common/metrics/exposer.h"
 #include "worker/agent/agent_metrics.h"
 #include "worker/agent/agent_state.h"
+#include "worker/agent/agent_state_spool.h"
 #include "worker/agent/attempt_dir.h"
 #include "worker/agent/contact.h"
 #include "worker/agent/housekeeping.h"
 #include "worker/agent/janitor.h"
 #include "worker/agent/mailbox.h"
 #include "worker/agent/record_log.h"
-#include "worker/agent/spool_policy.h"
 #include "worker/agent/trainers.h"
 
 namespace switchyard::agent {

@@ -10,11 +10,11 @@
 
 #include "worker/agent/agent_state_end.h"
 #include "worker/agent/agent_state_hang.h"
-#include "worker/agent/agent_transitions.h"
+#include "worker/agent/agent_state_transitions.h"
 
 // The agent's decisions: events in, actions out. No clock, thread or file: `now_ns` is
 // CLOCK_BOOTTIME in nanoseconds, given by the caller. The machine of a record is the table in
-// agent_transitions.
+// agent_state_transitions.
 namespace switchyard::agent {
 
 struct AttemptKey {

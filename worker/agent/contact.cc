@@ -4,7 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "worker/agent/contact_policy.h"
+#include "worker/agent/agent_state_contact.h"
 
 namespace switchyard::agent {
 namespace {

@@ -6,8 +6,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
+#include "worker/agent/agent_state_contact.h"
 #include "worker/agent/attempt_dir.h"
-#include "worker/agent/contact_policy.h"
 
 namespace switchyard::agent {
 namespace {

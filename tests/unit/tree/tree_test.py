@@ -20,8 +20,7 @@ LAYERS = {
     "worker/model": 3, "worker/data": 3, "server/app": 4, "worker/agent": 4, "worker/dist": 4, "worker/train": 4,
     "worker/eval": 4, "worker/analysis": 4, "worker/trainer": 4, "client": 5, "tests": 6,
 }
-PURE = ("server/scheduler/", "server/search/", "worker/agent/agent_state", "worker/agent/agent_transitions",
-        "worker/agent/contact_policy", "worker/agent/spool_policy")
+PURE = ("server/scheduler/", "server/search/", "worker/agent/agent_state")
 PURE_FORBIDDEN = re.compile(
     r"<(chrono|thread|mutex|shared_mutex|condition_variable|future|fstream|filesystem|iostream|random|ctime|time\.h|"
     r"unistd\.h|fcntl\.h|sys/|sqlite3|grpc|google/protobuf|torch|ATen|c10|prometheus)|\"(switchyard/v1/|common/base/(file|log|sha256))")

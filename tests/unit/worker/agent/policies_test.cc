@@ -4,10 +4,10 @@
 #include <set>
 #include <utility>
 
+#include "worker/agent/agent_state_contact.h"
 #include "worker/agent/agent_state_hang.h"
-#include "worker/agent/agent_transitions.h"
-#include "worker/agent/contact_policy.h"
-#include "worker/agent/spool_policy.h"
+#include "worker/agent/agent_state_spool.h"
+#include "worker/agent/agent_state_transitions.h"
 
 namespace switchyard::agent {
 namespace {

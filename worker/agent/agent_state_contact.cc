@@ -1,4 +1,4 @@
-#include "worker/agent/contact_policy.h"
+#include "worker/agent/agent_state_contact.h"
 
 #include <algorithm>
 

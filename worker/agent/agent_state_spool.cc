@@ -1,4 +1,4 @@
-#include "worker/agent/spool_policy.h"
+#include "worker/agent/agent_state_spool.h"
 
 #include <algorithm>
 

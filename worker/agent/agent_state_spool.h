@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "worker/agent/agent_state.h"
-#include "worker/agent/agent_transitions.h"
+#include "worker/agent/agent_state_transitions.h"
 
 // What of the spool may be deleted. Pure.
 namespace switchyard::agent {

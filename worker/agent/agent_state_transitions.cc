@@ -1,4 +1,4 @@
-#include "worker/agent/agent_transitions.h"
+#include "worker/agent/agent_state_transitions.h"
 
 #include <algorithm>
 
