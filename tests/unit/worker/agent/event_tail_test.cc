@@ -241,7 +241,8 @@ TEST_F(SegmentsTest, FollowsTheTrainerFromSegmentToSegment) {
     const uint64_t first = seq + 1;
     Append(Line(++seq));
     read();
-    Append(Line(++seq) + Line(++seq));
+    Append(Line(seq + 1) + Line(seq + 2));
+    seq += 2;
     Seal(first);
     if (segment % 2 == 0) read();
   }
@@ -267,6 +268,7 @@ TEST_F(SegmentsTest, GoesWhereTheCoordinatorSaysOverSegments) {
   EventTail tail(path_);
   tail.Next();
   tail.Acknowledge(4);
+  tail.Rewind();
   EXPECT_EQ(tail.Next()->first_seq, 5u);
   EXPECT_EQ(tail.unsent_bytes(), Line(5).size());
   tail.Acknowledge(5);
