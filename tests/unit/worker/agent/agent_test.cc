@@ -631,13 +631,13 @@ TEST_F(AgentProcess, JudgesEveryKindOfEnd) {
 
 // ME6: answers are lost, batches are sent again; every line is stored once.
 TEST_F(AgentProcess, StoresEachLineOnceWhenAnswersAreLost) {
-  Plan(1, "TOY_STEPS=3000\nTOY_STEP_MS=1\n");
-  coordinator_.LoseReplies(30);
+  Plan(1, "TOY_STEPS=400\nTOY_STEP_MS=5\n");
+  coordinator_.LoseReplies(50);
   StartAgent();
   coordinator_.Want(1, 0);
-  EXPECT_EQ(coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED).last_seq(), 3002u);
-  ASSERT_TRUE(coordinator_.WaitForLines(1, 3002));
-  EXPECT_EQ(coordinator_.GetStream(1).points, 6000u);
+  EXPECT_EQ(coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED).last_seq(), 402u);
+  ASSERT_TRUE(coordinator_.WaitForLines(1, 402));
+  EXPECT_EQ(coordinator_.GetStream(1).points, 800u);
 }
 
 // ME5: the trainer ends at once behind its last report, the coordinator is busy: nothing is lost,
