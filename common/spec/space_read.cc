@@ -18,6 +18,9 @@ namespace pb = ::switchyard::v1;
 constexpr size_t kPathBytesMax = 512;
 constexpr size_t kSpaceLevelsMax = 8;  // of choices in alternatives
 constexpr size_t kConstraintCountMax = 64;
+// Every path is compared with every other: bounded, whatever a file of 1 MiB holds.
+constexpr size_t kPathCountMax = 4096;
+constexpr int kSetCountMax = 256;
 
 // Columns that every result has.
 constexpr std::array<std::string_view, 8> kTakenNames = {"cell",  "seed",  "run",   "stage",
@@ -57,7 +60,8 @@ class SpaceReader {
       }
     }
     if (space.axes.size() > kAxisCountMax) {
-      Fail({}, path, StrCat("has ", space.axes.size(), " axes, at most ", kAxisCountMax));
+      Fail({}, path, StrCat("has more than ", kAxisCountMax, " axes"));
+      return space;
     }
     CheckOverlaps(space, path);
     ReadConstraints(spec, path, located, &space);
@@ -132,6 +136,7 @@ class SpaceReader {
   }
 
   void Add(Axis axis, const Node::Entry* entry, Space* space) {
+    if (space->axes.size() > kAxisCountMax) return;  // one too many is enough to say so
     const At at = PlaceOf(entry);
     axis.line = at.line;
     axis.column = at.column;
@@ -223,7 +228,13 @@ class SpaceReader {
       }
       if (!names.insert(spec.id()).second) Fail(PlaceOf(body), body_path, "is given twice");
       const Node* set_node = ValueOf(FindEntry(ValueOf(body), "set"));
+      const bool is_over = spec.set_size() > kSetCountMax;
+      if (is_over) {
+        Fail(PlaceOf(body), body_path,
+             StrCat("sets ", spec.set_size(), " paths, at most ", kSetCountMax));
+      }
       for (const pb::SetEntry& set : spec.set()) {
+        if (is_over) break;
         const Node::Entry* set_entry = FindEntry(set_node, set.path());
         CheckPath(set.path(), body_path, set_entry);
         out.set.push_back(
@@ -371,10 +382,20 @@ class SpaceReader {
   // Paths of an axis with those of the axes before it.
   void CheckOverlaps(const Space& space, const std::string& path) {
     std::vector<std::vector<std::string>> paths;
+    size_t count = 0;
     for (const Axis& axis : space.axes) {
       Space alone;
       alone.axes.push_back(axis);
       paths.push_back(PathsOf(alone));
+      // The alternatives of a choice lay the same paths, most of them.
+      std::ranges::sort(paths.back());
+      const auto again = std::ranges::unique(paths.back());
+      paths.back().erase(again.begin(), again.end());
+      count += paths.back().size();
+    }
+    if (count > kPathCountMax) {
+      Fail({}, path, StrCat("lays ", count, " different paths, at most ", kPathCountMax));
+      return;
     }
     for (size_t i = 0; i < paths.size(); ++i) {
       for (size_t k = 0; k < i; ++k) CheckPair(space, paths, i, k, path);

@@ -263,5 +263,27 @@ TEST(Choice, BoundsItsLevels) {
               HasSubstr("more than 8 levels of alternatives"));
 }
 
+// Kind 15: however much a file holds, reading it takes moments.
+TEST(Choice, BoundsItsPaths) {
+  const auto sets = [](int count, std::string_view prefix) {
+    std::vector<std::string> parts;
+    for (int i = 0; i < count; ++i) parts.push_back(StrCat(prefix, i, ": 1"));
+    return StrCat("{set: {", StrJoin(parts, ", "), "}}");
+  };
+  EXPECT_THAT(ReadFaults(With(StrCat("space: {choice: {arm: {a: ", sets(300, "p"), "}}}\n"))),
+              HasSubstr("sets 300 paths, at most 256"));
+  std::vector<std::string> alternatives;
+  for (int i = 0; i < 50; ++i) {
+    alternatives.push_back(StrCat("a", i, ": ", sets(200, StrCat("q", i, "_"))));
+  }
+  EXPECT_THAT(
+      ReadFaults(With(StrCat("space: {choice: {arm: {", StrJoin(alternatives, ", "), "}}}\n"))),
+      HasSubstr("lays 10000 different paths, at most 4096"));
+  std::vector<std::string> axes;
+  for (int i = 0; i < 3000; ++i) axes.push_back(StrCat("x", i, ": [1]"));
+  EXPECT_THAT(ReadFaults(With(StrCat("space: {grid: {", StrJoin(axes, ", "), "}}\n"))),
+              HasSubstr("has more than 64 axes"));
+}
+
 }  // namespace
 }  // namespace switchyard::spec
