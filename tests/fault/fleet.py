@@ -41,6 +41,35 @@ def failpoints():
     return sorted(names)
 
 
+SERIES = "train/loss"
+
+
+def toy_value(epoch, step):
+    """What the toy trainer reports, in the same arithmetic."""
+    return 5.0 / step + (epoch % 1000) * 1e-6
+
+
+class Ledger:
+    """What the trainers wrote down themselves, outside the system under test."""
+
+    def __init__(self, folder):
+        self.spawns = []  # (epoch, rank)
+        self.steps = {}  # (epoch, rank) -> [(seq, step, value)]
+        self.lives = {}  # (epoch, rank) -> [first, last] in CLOCK_BOOTTIME nanoseconds
+        for path in sorted(pathlib.Path(folder).iterdir()):
+            who = None
+            for line in path.read_text().splitlines():
+                words = line.split()
+                if words[0] == "spawn":
+                    who = (int(words[3]), int(words[4]))
+                    self.spawns.append(who)
+                    self.lives[who] = [int(words[-1]), int(words[-1])]
+                elif words[0] == "step":
+                    self.steps.setdefault(who, []).append((int(words[5]), int(words[6]), float(words[7])))
+                if who:
+                    self.lives[who][1] = int(words[-1])
+
+
 class Fleet(Cluster):
     """Toy trainers take `steps` steps of `step_ms` each; `ledger` is written by them alone."""
 
@@ -77,10 +106,11 @@ class Fleet(Cluster):
         wait_until(check, "coordinator that is ready or gone", 30, 0.005)
         return process
 
-    def worker(self, name="worker", *flags):
+    def worker(self, name="worker", *flags, failpoint=None):
         extra = ["--trainer", TOY]
+        env = {**self.toy, **({"SWITCHYARD_FAILPOINT": failpoint} if failpoint else {})}
         self.start(name, BIN / "switchyard-worker", "run", "--server", f"unix:{self.socket}", "--state-dir", self.folder / name,
-                   "--slots", self.slots, "--cores-per-slot", 1, "--metrics", "127.0.0.1:0", *extra, *flags, env=self.toy)
+                   "--slots", self.slots, "--cores-per-slot", 1, "--metrics", "127.0.0.1:0", *extra, *flags, env=env)
         return self.processes[name]
 
     def submit(self, seeds=2, check=True, policy="", steps=None):
@@ -108,13 +138,23 @@ class Fleet(Cluster):
         for sweep in sweeps:
             wait_until(lambda: self.ended(sweep), f"end of {sweep}", seconds, 0.2)
 
-    def check_curve(self, run, steps=None, series="train/loss"):
-        """Each step once, in order, with the value that the toy trainer gave it."""
+    def check_run(self, run, steps=None):
+        """The canonical curve has each step once; each attempt's curve is what its ledger says, bit for bit."""
         steps = steps or self.steps
-        points = self.json("metrics", run, series)
+        shown = self.json("show", run)
+        epochs = {int(a["ordinal"]): int(a["epoch"]) for a in shown["attempts"]}
+        points = self.json("metrics", run, SERIES)
         assert [int(p["step"]) for p in points] == list(range(1, steps + 1)), f"{run}: {[int(p['step']) for p in points]}"
+        values = {step: {toy_value(e, step) for e in epochs.values()} for step in range(1, steps + 1)}
         for p in points:
-            assert p[series] == 5.0 / int(p["step"]), f"{run} step {p['step']}: {p[series]}"
+            assert p[SERIES] in values[int(p["step"])], f"{run} step {p['step']}: {p[SERIES]}"
+        ledger = self.read_ledger()
+        for ordinal, epoch in epochs.items():
+            emitted = [(s, v) for _, s, v in sorted(ledger.steps.get((epoch, 0), []))]
+            shown_points = self.cli("-o", "json", "metrics", run, SERIES, "--attempts", ordinal, check=False)
+            stored = [(int(p["step"]), p[SERIES]) for p in json.loads(shown_points.stdout)] if shown_points.returncode == 0 else []
+            assert stored == emitted, f"{run} attempt {ordinal}: {len(stored)} points stored, {len(emitted)} emitted"
+        return shown
 
     def check_database(self):
         """With the coordinator stopped: invariants S3, S5, S9 and S25 straight from the rows."""
@@ -124,24 +164,13 @@ class Fleet(Cluster):
         finally:
             db.close()
 
-    def spawns(self):
-        """(epoch, rank) of every launch that the trainers themselves wrote down."""
-        out = []
-        for path in self.ledger.rglob("*"):
-            if not path.is_file():
-                continue
-            for line in path.read_text().splitlines():
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    continue
-                if entry.get("t") == "spawn":
-                    out.append((int(entry["epoch"]), int(entry["rank"])))
-        return out
+    def read_ledger(self):
+        return Ledger(self.ledger)
 
     def check_spawns(self):
-        spawns = self.spawns()
-        assert len(spawns) == len(set(spawns)), f"an attempt was launched twice: {sorted(spawns)}"
+        """S1: no attempt was launched twice, by the trainers' own account. Returns the launches."""
+        spawns = self.read_ledger().spawns
+        assert len(spawns) == len(set(spawns)), f"launched twice: {sorted(s for s in spawns if spawns.count(s) > 1)}"
         return len(spawns)
 
     def trainers(self):
@@ -159,6 +188,13 @@ class Fleet(Cluster):
                 out.append(int(entry.name))
         return out
 
+    def fork_server(self, name="worker"):
+        """Pid of the agent's fork server: its only child that is no trainer."""
+        agent = self.processes[name].pid
+        trainers = set(self.trainers())
+        children = subprocess.run(["pgrep", "-P", str(agent)], capture_output=True, text=True).stdout.split()
+        return next((int(c) for c in children if int(c) not in trainers), None)
+
     def kill(self, name):
         process = self.processes.pop(name)
         process.kill()
@@ -170,7 +206,7 @@ class Fleet(Cluster):
         for sweep in sweeps:
             for run in self.runs(sweep):
                 if run["state"] == "succeeded":
-                    self.check_curve(run["name"])
+                    self.check_run(run["name"])
         launches = self.check_spawns()
         assert self.stop("coordinator") == 0
         self.check_database()
