@@ -20,6 +20,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
 
@@ -136,6 +137,7 @@ uint64_t StartTicksIn(const char* stat) {
 int Child(void* argument) {
   auto* launch = static_cast<Launch*>(argument);
   if (setsid() < 0) return Fail(launch, "setsid");
+  SWITCHYARD_FAILPOINT("child.session");
   if (chdir(launch->directory) != 0) return Fail(launch, "cannot enter the attempt directory");
   // Held for the life of the trainer: an attempt is never launched twice.
   const int lock = open("attempt.lock", O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
@@ -152,6 +154,7 @@ int Child(void* argument) {
   const int size = std::snprintf(
       buffer, sizeof(buffer), "{\"pid\":%d,\"start_ticks\":%llu,\"boot_id\":\"%s\"}\n",
       static_cast<int>(getpid()), static_cast<unsigned long long>(ticks), launch->boot_id);
+  SWITCHYARD_FAILPOINT("child.locked");
   const int pid_file = open("pid.json", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (pid_file < 0 || write(pid_file, buffer, static_cast<size_t>(size)) != size) {
     return Fail(launch, "cannot write pid.json");
@@ -171,6 +174,7 @@ int Child(void* argument) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  SWITCHYARD_FAILPOINT("child.execute");
   execve(launch->argv[0], launch->argv, launch->envp);
   return Fail(launch, "cannot execute");
 }
@@ -225,6 +229,7 @@ class Server {
       const auto same = [&](const std::string& own) { return own.starts_with(name); };
       if (std::none_of(request.env.begin(), request.env.end(), same)) env.emplace_back(text);
     }
+    SWITCHYARD_FAILPOINT("fork.received");
     const std::vector<char*> argv = Pointers(request.argv);
     const std::vector<char*> envp = Pointers(env);
     Launch launch{.directory = request.directory.c_str(),
@@ -241,6 +246,7 @@ class Server {
     // Like vfork: returns when the child has executed or ended, and copies no page tables.
     const pid_t pid = clone(Child, stack_.data() + stack_.size(),
                             CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &launch, &pidfd);
+    SWITCHYARD_FAILPOINT("fork.executed");
     Reply reply{.id = request.id, .pid = pid};
     if (pid < 0) {
       reply.kind = ForkEvent::Kind::kFailed;

@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
 #include "common/events/exit_record.h"
@@ -70,6 +71,7 @@ std::string Trainers::Prepare(const Actions::Prepare& prepare) {
       attempt.path + "/lease.page", prepare.key.epoch, prepare.deadline_ns);
   if (!lease.ok()) return lease.status().message();
   attempt.lease = *std::move(lease);
+  SWITCHYARD_FAILPOINT("launch.prepared");
   return "";
 }
 
@@ -97,10 +99,12 @@ Actions Trainers::Spawn(AttemptKey key) {
   attempt->requested_ns = BoottimeNanoseconds();
   spawns_[request.id] = key;
   parts_.janitor->Postpone();
+  SWITCHYARD_FAILPOINT("launch.recorded");
   if (const Status status = parts_.fork_server->Spawn(request); !status.ok()) {
     spawns_.erase(request.id);
     return FailLaunch(key, status.message());
   }
+  SWITCHYARD_FAILPOINT("launch.requested");
   return {};
 }
 
@@ -122,6 +126,7 @@ Result<Actions> Trainers::OnForkEvents() {
     if (attempt == nullptr) continue;
     switch (event.kind) {
       case ForkEvent::Kind::kSpawned:
+        SWITCHYARD_FAILPOINT("launch.executed");
         attempt->pid = event.pid;
         attempt->pidfd = std::move(event.pidfd);
         attempt->flush_at_ns = now + kFirstFlushNs;
@@ -222,6 +227,7 @@ Actions Trainers::OnGone(AttemptKey key, std::optional<WaitStatus> wait) {
   KillLeftovers(attempt);
   AttemptEnd end = Evaluate(attempt, key, boot_id_, wait, *record);
   if (end.end_class == "fenced") parts_.metrics->CountFence();
+  SWITCHYARD_FAILPOINT("end.judged");
   Actions actions = parts_.state->OnEnded(key, std::move(end), BoottimeNanoseconds());
   attempt.lease.reset();
   attempt.upload->Flush();
