@@ -1,12 +1,15 @@
 #include "worker/model/experts.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "worker/model/dispatch.h"
@@ -64,6 +67,70 @@ Plan MakePlan(const at::Tensor& ids, int64_t experts) {
   return plan;
 }
 
+// Rows [begin, end) of the sorted matrices, all of one expert.
+struct Block {
+  int64_t expert, begin, end;
+
+  int64_t size() const { return end - begin; }
+};
+
+// About so many rows make a product that a core computes at full speed while what it reads and
+// writes stays in its cache. The division depends on the assignments alone, so that the bits do not
+// depend on the number of threads.
+constexpr int64_t kBlockRows = 256;
+
+// The largest first, for even ends.
+std::vector<Block> BlocksOf(const Plan& plan) {
+  std::vector<Block> blocks;
+  for (size_t e = 0; e + 1 < plan.offsets.size(); ++e) {
+    const int64_t first = plan.offsets[e], rows = plan.offsets[e + 1] - first;
+    if (rows == 0) continue;
+    const int64_t parts = std::max<int64_t>(1, (rows + kBlockRows / 2) / kBlockRows);
+    for (int64_t i = 0; i < parts; ++i) {
+      blocks.push_back(
+          {static_cast<int64_t>(e), first + rows * i / parts, first + rows * (i + 1) / parts});
+    }
+  }
+  std::ranges::stable_sort(blocks, std::greater<>(), &Block::size);
+  return blocks;
+}
+
+// Rows [begin, end) of the gradient of one expert's matrix.
+struct GradientSlab {
+  int64_t expert;
+  bool is_in;  // of w_in, else of w_out
+  int64_t begin, end;
+  int64_t cost;
+};
+
+std::vector<GradientSlab> SlabsOf(const Plan& plan, int64_t rows_in, int64_t rows_out) {
+  std::vector<GradientSlab> slabs;
+  for (size_t e = 0; e + 1 < plan.offsets.size(); ++e) {
+    const int64_t tokens = plan.offsets[e + 1] - plan.offsets[e];
+    for (const bool is_in : {true, false}) {
+      const int64_t rows = is_in ? rows_in : rows_out;
+      const int64_t parts = std::clamp<int64_t>(tokens / (2 * kBlockRows), 1, (rows + 63) / 64);
+      for (int64_t i = 0; i < parts; ++i) {
+        const int64_t begin = rows * i / parts, end = rows * (i + 1) / parts;
+        slabs.push_back({static_cast<int64_t>(e), is_in, begin, end, (end - begin) * tokens});
+      }
+    }
+  }
+  std::ranges::stable_sort(slabs, std::greater<>(), &GradientSlab::cost);
+  return slabs;
+}
+
+// Calls task(i) for i < n, each once, on all threads of this process's share; a thread takes the
+// next one when it is free. Products inside a task run on that thread alone.
+template <typename Task>
+void RunTasks(size_t n, const Task& task) {
+  std::atomic<size_t> next{0};
+  at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    for (size_t i = next++; i < n; i = next++) task(i);
+  });
+}
+
 at::Tensor Slice(const at::Tensor& matrix, int64_t begin, int64_t end) {
   return matrix.narrow(0, begin, end - begin);
 }
@@ -109,7 +176,8 @@ struct MixFunction : Function<MixFunction> {
     const auto P = static_cast<int64_t>(plan.slots.size());
     const TypedKernels& k = KernelsFor(saved->type);
 
-    at::Tensor sorted = SortedInput(x, plan, saved->type, K);
+    // Dense: every expert's rows are x itself.
+    at::Tensor sorted = plan.is_dense ? x.to(saved->type) : at::empty({P, D}, options);
     const at::Tensor in = w_in.to(saved->type);
     const at::Tensor out = w_out.to(saved->type);
     at::Tensor keep;
@@ -120,34 +188,33 @@ struct MixFunction : Function<MixFunction> {
     at::Tensor hidden = at::empty({P, H}, options);  // relu: turned into activations in place
     at::Tensor active = kind == FeedForwardKind::kRelu ? hidden : at::empty({P, F}, options);
     at::Tensor y = at::empty({P, D}, options);
-    const Rows h(hidden, H), a(active, F), to(y, D);
-    for (int64_t e = 0; e < E; ++e) {
-      const int64_t begin = plan.offsets[static_cast<size_t>(e)];
-      const int64_t end = plan.offsets[static_cast<size_t>(e) + 1];
-      if (begin == end) continue;
+    const Rows from(x, D), gathered(sorted, D), h(hidden, H), a(active, F), to(y, D);
+    const std::vector<Block> blocks = BlocksOf(plan);
+    RunTasks(blocks.size(), [&](size_t i) {
+      const auto [e, begin, end] = blocks[i];
+      for (int64_t p = begin; p < end && !plan.is_dense; ++p) {
+        k.narrow(from[plan.slots[static_cast<size_t>(p)] / K], gathered[p], D);
+      }
       at::Tensor he = Slice(hidden, begin, end);
-      at::mm_out(he, ExpertInput(sorted, plan, begin, end), in[e].t());
-      const void* bias = b_in.defined() ? RowOf(b_in, e) : nullptr;
-      at::parallel_for(begin, end, 64, [&](int64_t first, int64_t last) {
-        switch (kind) {
-          case FeedForwardKind::kRelu:
-            k.bias_relu(h[first], bias,
-                        keep.defined() ? keep.const_data_ptr<uint8_t>() + first * F : nullptr,
-                        saved->scale, a[first], last - first, F);
-            break;
-          case FeedForwardKind::kSwiglu:
-            k.swiglu(h[first], a[first], last - first, F);
-            break;
-          case FeedForwardKind::kGelu:
-            break;
-        }
-      });
+      at::mm_out(he, ExpertInput(sorted, plan, blocks[i]), in[e].t());
       at::Tensor ae = Slice(active, begin, end);
-      if (kind == FeedForwardKind::kGelu) at::gelu_out(ae, he);
+      switch (kind) {
+        case FeedForwardKind::kRelu:
+          k.bias_relu(h[begin], b_in.defined() ? RowOf(b_in, e) : nullptr,
+                      keep.defined() ? keep.const_data_ptr<uint8_t>() + begin * F : nullptr,
+                      saved->scale, a[begin], end - begin, F);
+          break;
+        case FeedForwardKind::kSwiglu:
+          k.swiglu(h[begin], a[begin], end - begin, F);
+          break;
+        case FeedForwardKind::kGelu:
+          at::gelu_out(ae, he);
+          break;
+      }
       at::Tensor ye = Slice(y, begin, end);
       at::mm_out(ye, ae, out[e].t());
       if (b_out.defined()) k.add_bias(to[begin], RowOf(b_out, e), end - begin, D);
-    }
+    });
 
     at::Tensor result = at::empty_like(x);
     const Rows mixed(result, D), weight(weights, K);
@@ -182,72 +249,69 @@ struct MixFunction : Function<MixFunction> {
 
     at::Tensor dweights = at::zeros_like(weights);
     at::Tensor dy = at::empty({P, D}, options);
-    const Rows grad(g, D), rows_y(y, D), rows_dy(dy, D);
+    at::Tensor dsorted = at::empty({P, D}, options);
+    at::Tensor dactive = at::empty({P, F}, options);
+    at::Tensor dhidden =
+        saved->kind == FeedForwardKind::kSwiglu ? at::empty({P, H}, options) : dactive;
+    const Rows grad(g, D), rows_y(y, D), rows_dy(dy, D), a(active, F), da(dactive, F),
+        dh(dhidden, H);
     const bool wide = weights.scalar_type() == at::kDouble;
-    at::parallel_for(0, P, 64, [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p) {
-        const int64_t slot = plan.slots[static_cast<size_t>(p)];
-        const double weight =
-            wide ? weights.const_data_ptr<double>()[slot] : weights.const_data_ptr<float>()[slot];
-        const double dot = k.expert_grad(grad[slot / K], rows_y[p], weight, rows_dy[p], D);
-        if (wide) {
-          dweights.mutable_data_ptr<double>()[slot] = dot;
-        } else {
-          dweights.mutable_data_ptr<float>()[slot] = static_cast<float>(dot);
-        }
+    const auto weigh = [&](int64_t p) {
+      const int64_t slot = plan.slots[static_cast<size_t>(p)];
+      const double weight =
+          wide ? weights.const_data_ptr<double>()[slot] : weights.const_data_ptr<float>()[slot];
+      const double dot = k.expert_grad(grad[slot / K], rows_y[p], weight, rows_dy[p], D);
+      if (wide) {
+        dweights.mutable_data_ptr<double>()[slot] = dot;
+      } else {
+        dweights.mutable_data_ptr<float>()[slot] = static_cast<float>(dot);
       }
+    };
+    const std::vector<Block> blocks = BlocksOf(plan);
+    RunTasks(blocks.size(), [&](size_t i) {
+      const auto [e, begin, end] = blocks[i];
+      for (int64_t p = begin; p < end; ++p) weigh(p);
+      at::Tensor dae = Slice(dactive, begin, end);
+      at::mm_out(dae, Slice(dy, begin, end), out[e]);
+      switch (saved->kind) {
+        case FeedForwardKind::kRelu:
+          k.relu_grad(a[begin], da[begin], saved->scale, (end - begin) * F);
+          break;
+        case FeedForwardKind::kSwiglu:
+          k.swiglu_grad(Rows(hidden, H)[begin], da[begin], dh[begin], end - begin, F);
+          break;
+        case FeedForwardKind::kGelu:
+          at::gelu_backward_out(dae, dae.clone(), Slice(hidden, begin, end));
+          break;
+      }
+      at::Tensor dse = Slice(dsorted, begin, end);
+      at::mm_out(dse, Slice(dhidden, begin, end), in[e]);
     });
 
     at::Tensor dw_in = at::empty_like(w_in);
     at::Tensor dw_out = at::empty_like(w_out);
     at::Tensor db_in = b_in.defined() ? at::zeros_like(b_in) : at::Tensor();
     at::Tensor db_out = b_out.defined() ? at::zeros_like(b_out) : at::Tensor();
-    at::Tensor dsorted = at::empty({P, D}, options);
-    at::Tensor dactive = at::empty({P, F}, options);
-    at::Tensor dhidden =
-        saved->kind == FeedForwardKind::kSwiglu ? at::empty({P, H}, options) : dactive;
-    const Rows a(active, F), da(dactive, F), dh(dhidden, H);
-    for (int64_t e = 0; e < E; ++e) {
+    const std::vector<GradientSlab> slabs = SlabsOf(plan, H, D);
+    RunTasks(slabs.size(), [&](size_t i) {
+      const GradientSlab& slab = slabs[i];
+      const int64_t e = slab.expert, rows = slab.end - slab.begin;
       const int64_t begin = plan.offsets[static_cast<size_t>(e)];
       const int64_t end = plan.offsets[static_cast<size_t>(e) + 1];
-      at::Tensor dw_in_e = dw_in[e], dw_out_e = dw_out[e];
+      at::Tensor target = (slab.is_in ? dw_in : dw_out)[e].narrow(0, slab.begin, rows);
       if (begin == end) {
-        dw_in_e.zero_();
-        dw_out_e.zero_();
-        continue;
+        target.zero_();
+        return;
       }
-      const at::Tensor dye = Slice(dy, begin, end);
-      Product(dw_out_e, dye.t(), Slice(active, begin, end));
-      if (db_out.defined()) {
-        k.column_sum(rows_dy[begin], const_cast<void*>(RowOf(db_out, e)), end - begin, D);
-      }
-      at::Tensor dae = Slice(dactive, begin, end);
-      at::mm_out(dae, dye, out[e]);
-      switch (saved->kind) {
-        case FeedForwardKind::kRelu:
-          at::parallel_for(begin, end, 64, [&](int64_t first, int64_t last) {
-            k.relu_grad(a[first], da[first], saved->scale, (last - first) * F);
-          });
-          break;
-        case FeedForwardKind::kSwiglu: {
-          const Rows h(hidden, H);
-          at::parallel_for(begin, end, 64, [&](int64_t first, int64_t last) {
-            k.swiglu_grad(h[first], da[first], dh[first], last - first, F);
-          });
-          break;
-        }
-        case FeedForwardKind::kGelu:
-          at::gelu_backward_out(dae, dae.clone(), Slice(hidden, begin, end));
-          break;
-      }
-      if (db_in.defined()) {
-        k.column_sum(dh[begin], const_cast<void*>(RowOf(db_in, e)), end - begin, H);
-      }
-      const at::Tensor dhe = Slice(dhidden, begin, end);
-      Product(dw_in_e, dhe.t(), ExpertInput(sorted, plan, begin, end));
-      at::Tensor dse = Slice(dsorted, begin, end);
-      at::mm_out(dse, dhe, in[e]);
-    }
+      const at::Tensor& of = slab.is_in ? dhidden : dy;
+      Product(target, Slice(of, begin, end).narrow(1, slab.begin, rows).t(),
+              slab.is_in ? ExpertInput(sorted, plan, {e, begin, end}) : Slice(active, begin, end));
+      if (slab.begin != 0) return;
+      const at::Tensor& db = slab.is_in ? db_in : db_out;
+      if (!db.defined()) return;
+      k.column_sum(slab.is_in ? dh[begin] : rows_dy[begin], const_cast<void*>(RowOf(db, e)),
+                   end - begin, slab.is_in ? H : D);
+    });
 
     at::Tensor dx = at::empty_like(g);
     const Rows rows_dx(dx, D), rows_ds(dsorted, D);
@@ -285,25 +349,10 @@ struct MixFunction : Function<MixFunction> {
     }
   }
 
-  // x in order of the assignments and in the products' type; dense: x itself.
-  static at::Tensor SortedInput(const at::Tensor& x, const Plan& plan, at::ScalarType type,
-                                int64_t slots) {
-    if (plan.is_dense) return x.to(type);
-    const int64_t D = x.size(1);
-    at::Tensor sorted =
-        at::empty({static_cast<int64_t>(plan.slots.size()), D}, x.options().dtype(type));
-    const TypedKernels& k = KernelsFor(type);
-    const Rows from(x, D), to(sorted, D);
-    at::parallel_for(0, sorted.size(0), 128, [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p) {
-        k.narrow(from[plan.slots[static_cast<size_t>(p)] / slots], to[p], D);
-      }
-    });
-    return sorted;
-  }
-  static at::Tensor ExpertInput(const at::Tensor& sorted, const Plan& plan, int64_t begin,
-                                int64_t end) {
-    return plan.is_dense ? sorted : Slice(sorted, begin, end);
+  static at::Tensor ExpertInput(const at::Tensor& sorted, const Plan& plan, const Block& block) {
+    const int64_t skipped =
+        plan.is_dense ? plan.offsets[static_cast<size_t>(block.expert)] : int64_t{0};
+    return Slice(sorted, block.begin - skipped, block.end - skipped);
   }
 };
 

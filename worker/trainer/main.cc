@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 
 #include "common/base/strings.h"
@@ -5,7 +7,19 @@
 #include "worker/train/exit_code.h"
 #include "worker/trainer/attempt.h"
 
+namespace {
+
+// Every step frees and takes the same large buffers. From the system they would come as new pages,
+// each cleared at its first touch; the heap hands out those that are there.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  KeepFreedMemory();
   switchyard::trainer::TrainerOptions options;
   CLI::App app{
       "Trains one member of an attempt: reads run.json and attempt.json, writes "
