@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -11,9 +10,7 @@
 namespace switchyard::search {
 namespace {
 
-constexpr double kWorst = std::numeric_limits<double>::infinity();
-
-struct Entry {
+struct Arrival {
   double score = 0;
   uint64_t cell = 0;
   bool is_promoted = false;
@@ -21,7 +18,7 @@ struct Entry {
 
 struct Rung {
   uint64_t step = 0;
-  std::vector<Entry> entries;  // in order of arrival
+  std::vector<Arrival> entries;  // in order of arrival
 };
 
 // How many entries are better than entry `index`: smaller, or equal and earlier.
@@ -81,7 +78,7 @@ class Asha final : public Strategy {
       const uint64_t n = rung.entries.size();
       const uint64_t rank = RankOf(rung, n - 1);
       const uint64_t keep = (n + eta_ - 1) / eta_;
-      if (rank < keep && score < kWorst) continue;
+      if (rank < keep && score < kWorstScore) continue;
       actions->push_back({.kind = Action::Kind::kStop,
                           .cell = cell,
                           .seeds = {},
@@ -98,7 +95,7 @@ class Asha final : public Strategy {
     if (live == live_.end()) return;
     if (!live->second.is_paused && live->second.rung < rungs_.size()) {
       rungs_[live->second.rung].entries.push_back(
-          {end.kind == CellEnd::Kind::kCompleted ? end.score : kWorst, cell});
+          {end.kind == CellEnd::Kind::kCompleted ? end.score : kWorstScore, cell});
     }
     live_.erase(live);
   }
@@ -117,7 +114,7 @@ class Asha final : public Strategy {
     writer->Uint(rungs_.size());
     for (const Rung& rung : rungs_) {
       writer->Uint(rung.entries.size());
-      for (const Entry& entry : rung.entries) {
+      for (const Arrival& entry : rung.entries) {
         writer->Double(entry.score);
         writer->Uint(entry.cell);
         writer->Bool(entry.is_promoted);
@@ -136,8 +133,8 @@ class Asha final : public Strategy {
     const size_t rungs = reader->Size();
     for (size_t r = 0; r < rungs; ++r) {
       // The rungs are the settings'; what was observed beyond them is dropped.
-      std::vector<Entry> entries(reader->Size());
-      for (Entry& entry : entries) {
+      std::vector<Arrival> entries(reader->Size());
+      for (Arrival& entry : entries) {
         entry.score = reader->Double();
         entry.cell = reader->Uint();
         entry.is_promoted = reader->Bool();
@@ -169,8 +166,9 @@ class Asha final : public Strategy {
       const uint64_t keep = rung.entries.size() / eta_;
       size_t best = rung.entries.size();
       for (size_t i = 0; i < rung.entries.size(); ++i) {
-        const Entry& entry = rung.entries[i];
-        if (entry.is_promoted || entry.score == kWorst || !live_.contains(entry.cell)) continue;
+        const Arrival& entry = rung.entries[i];
+        if (entry.is_promoted || entry.score == kWorstScore || !live_.contains(entry.cell))
+          continue;
         if (best == rung.entries.size() || entry.score < rung.entries[best].score) best = i;
       }
       if (best == rung.entries.size()) continue;

@@ -25,11 +25,13 @@ class Grid final : public Strategy {
 
   void Save(SnapshotWriter* writer) const override {
     writer->Uint(cells_);
+    writer->Bool(has_started_);
     writer->Bool(is_done_);
     writer->Put(point_);
   }
   void Load(SnapshotReader* reader) override {
     cells_ = reader->Uint();
+    has_started_ = reader->Bool();
     is_done_ = reader->Bool();
     point_ = reader->TakePoint();
   }
@@ -39,9 +41,9 @@ class Grid final : public Strategy {
   bool Advance() {
     const auto& dimensions = space_.dimensions;
     size_t from = 0;
-    if (point_.empty()) {
+    if (!has_started_) {
+      has_started_ = true;
       point_.resize(dimensions.size());
-      if (dimensions.empty()) return true;
     } else {
       size_t i = dimensions.size();
       bool moved = false;
@@ -74,6 +76,7 @@ class Grid final : public Strategy {
   const Space& space_;
   const Predicate& allowed_;
   uint64_t cells_ = 0;
+  bool has_started_ = false;
   bool is_done_ = false;
   Point point_;
 };

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -11,9 +10,7 @@
 namespace switchyard::search {
 namespace {
 
-constexpr double kWorst = std::numeric_limits<double>::infinity();
-
-struct Entry {
+struct Arrived {
   double score = 0;
   uint64_t cell = 0;
 };
@@ -22,9 +19,9 @@ struct Bracket {
   uint64_t cells = 0;           // to draw
   std::vector<uint64_t> rungs;  // steps
   uint64_t proposed = 0;
-  size_t rung = 0;             // that its cells are on their way to
-  uint64_t expected = 0;       // cells on their way
-  std::vector<Entry> entries;  // that have arrived, or ended on the way
+  size_t rung = 0;               // that its cells are on their way to
+  uint64_t expected = 0;         // cells on their way
+  std::vector<Arrived> entries;  // that have arrived, or ended on the way
 };
 
 // Hyperband (Li et al., JMLR 2018): brackets of successive halving that start with many cells and
@@ -90,7 +87,8 @@ class Hyperband final : public Strategy {
     live_.erase(live);
     Bracket& bracket = brackets_[number];
     if (has_arrived || bracket.rung >= bracket.rungs.size()) return;
-    bracket.entries.push_back({end.kind == CellEnd::Kind::kCompleted ? end.score : kWorst, cell});
+    bracket.entries.push_back(
+        {end.kind == CellEnd::Kind::kCompleted ? end.score : kWorstScore, cell});
     Halve(number, actions);
   }
 
@@ -111,7 +109,7 @@ class Hyperband final : public Strategy {
       writer->Uint(bracket.rung);
       writer->Uint(bracket.expected);
       writer->Uint(bracket.entries.size());
-      for (const Entry& entry : bracket.entries) {
+      for (const Arrived& entry : bracket.entries) {
         writer->Double(entry.score);
         writer->Uint(entry.cell);
       }
@@ -134,7 +132,7 @@ class Hyperband final : public Strategy {
       stored.rung = reader->Uint();
       stored.expected = reader->Uint();
       stored.entries.resize(reader->Size());
-      for (Entry& entry : stored.entries) {
+      for (Arrived& entry : stored.entries) {
         entry.score = reader->Double();
         entry.cell = reader->Uint();
       }
@@ -171,9 +169,9 @@ class Hyperband final : public Strategy {
   void Halve(size_t number, Actions* actions) {
     Bracket& bracket = brackets_[number];
     while (bracket.rung < bracket.rungs.size() && bracket.entries.size() == bracket.expected) {
-      std::vector<Entry> entries = std::move(bracket.entries);
+      std::vector<Arrived> entries = std::move(bracket.entries);
       bracket.entries.clear();
-      std::ranges::stable_sort(entries, {}, &Entry::score);
+      std::ranges::stable_sort(entries, {}, &Arrived::score);
       const uint64_t n = entries.size();
       const uint64_t keep = std::max<uint64_t>(n / eta_, 1);
       const std::string place = StrCat("bracket ", number + 1, ", rung ", bracket.rung + 1,
@@ -185,7 +183,7 @@ class Hyperband final : public Strategy {
         const auto live = live_.find(cell);
         if (live == live_.end()) continue;  // it has ended
         const std::string reason = StrCat(place, rank + 1, " of ", n, ", ", keep, " go on");
-        if (rank < keep && score < kWorst) {
+        if (rank < keep && score < kWorstScore) {
           live->second.has_arrived = false;
           ++bracket.expected;
           actions->push_back(

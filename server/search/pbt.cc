@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "common/base/strings.h"
@@ -10,7 +9,6 @@
 namespace switchyard::search {
 namespace {
 
-constexpr double kWorst = std::numeric_limits<double>::infinity();
 // Chance of a hyper-parameter to be drawn anew instead of perturbed.
 constexpr double kResample = 0.25;
 
@@ -19,7 +17,7 @@ enum class MemberState : uint8_t { kRunning = 1, kWaiting = 2, kEnded = 3 };
 struct Member {
   uint64_t cell = 0;
   MemberState state = MemberState::kRunning;
-  double score = kWorst;  // at the newest generation
+  double score = kWorstScore;  // at the newest generation
   Point point;
 };
 
@@ -73,7 +71,7 @@ class Pbt final : public Strategy {
     Member* member = Find(cell);
     if (member == nullptr) return;
     member->state = MemberState::kEnded;
-    member->score = kWorst;
+    member->score = kWorstScore;
     EndGeneration(actions);
   }
 
@@ -131,7 +129,7 @@ class Pbt final : public Strategy {
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::ranges::stable_sort(order, {}, [&](size_t i) { return members_[i].score; });
     const auto finite = static_cast<size_t>(
-        std::ranges::count_if(members_, [](const Member& m) { return m.score < kWorst; }));
+        std::ranges::count_if(members_, [](const Member& m) { return m.score < kWorstScore; }));
     const auto share = std::max<size_t>(
         static_cast<size_t>(static_cast<double>(members_.size()) * settings_.quantile), 1);
     const uint64_t step = ends_[generation_];
@@ -157,7 +155,7 @@ class Pbt final : public Strategy {
     for (size_t rank = 0; rank < order.size(); ++rank) {
       Member& member = members_[order[rank]];
       const bool is_replaced =
-          rank >= best && (rank >= order.size() - share || member.score == kWorst);
+          rank >= best && (rank >= order.size() - share || member.score == kWorstScore);
       if (!is_replaced) {
         member.state = MemberState::kRunning;
         actions->push_back({.kind = Action::Kind::kResume,

@@ -11,7 +11,6 @@
 namespace switchyard::search {
 namespace {
 
-constexpr double kWorst = std::numeric_limits<double>::infinity();
 constexpr std::string_view kFormat = "switchyard-search-1";
 
 std::unique_ptr<Strategy> MakeStrategy(const StrategyInput& input) {
@@ -83,12 +82,12 @@ void Search::MakeArms() {
 }
 
 double Search::ScoreOf(double value) const {
-  if (!std::isfinite(value)) return kWorst;
+  if (!std::isfinite(value)) return kWorstScore;
   return settings_.is_maximized ? -value : value;
 }
 
 double Search::ValueOf(double score) const {
-  if (score == kWorst) return std::numeric_limits<double>::quiet_NaN();
+  if (score == kWorstScore) return std::numeric_limits<double>::quiet_NaN();
   return settings_.is_maximized ? -score : score;
 }
 
@@ -217,7 +216,7 @@ void Search::Deliver(uint64_t number, Actions* actions) {
         ++counted;
       } else if (replicate.has_ended) {
         if (replicate.end != RunEnd::Kind::kWorst) continue;
-        sum = kWorst;
+        sum = kWorstScore;
         ++counted;
       } else if (replicate.last_step <= step) {
         return;  // still to come
@@ -254,7 +253,7 @@ Actions Search::Finish(uint64_t number, uint64_t seed, const RunEnd& end) {
   if (replicate == cell.replicates.end() || replicate->has_ended) return actions;
   replicate->has_ended = true;
   replicate->end = end.kind;
-  replicate->end_score = end.kind == RunEnd::Kind::kSucceeded ? ScoreOf(end.value) : kWorst;
+  replicate->end_score = end.kind == RunEnd::Kind::kSucceeded ? ScoreOf(end.value) : kWorstScore;
   Deliver(number, &actions);
   double sum = 0;
   uint64_t counted = 0;
@@ -269,10 +268,11 @@ Actions Search::Finish(uint64_t number, uint64_t seed, const RunEnd& end) {
   CellEnd cell_end{.step = cell.step};
   if (is_stopped) {
     cell_end.kind = CellEnd::Kind::kStopped;
-    cell_end.score = cell.has_score ? cell.score : kWorst;
+    cell_end.score = cell.has_score ? cell.score : kWorstScore;
   } else {
-    cell_end.score = counted > 0 ? sum / static_cast<double>(counted) : kWorst;
-    cell_end.kind = cell_end.score < kWorst ? CellEnd::Kind::kCompleted : CellEnd::Kind::kFailed;
+    cell_end.score = counted > 0 ? sum / static_cast<double>(counted) : kWorstScore;
+    cell_end.kind =
+        cell_end.score < kWorstScore ? CellEnd::Kind::kCompleted : CellEnd::Kind::kFailed;
   }
   if (settings_.method == Method::kExternal) {
     ended_.push_back({.cell = number,

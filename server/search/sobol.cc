@@ -12,9 +12,9 @@ namespace {
 using Directions = std::array<uint32_t, 32>;
 
 constexpr int kBits = 32;
-constexpr uint64_t kCandidates = 32;
-// Projections are judged by their first 2^kJudged points.
-constexpr int kJudged = 10;
+constexpr uint64_t kCandidates = 64;
+// Projections are judged by their first 2^m points for m up to this.
+constexpr int kJudgedMax = 10;
 
 // x generates the field's whole multiplicative group.
 bool IsPrimitive(uint32_t polynomial, int degree) {
@@ -55,22 +55,22 @@ Directions Extend(uint32_t polynomial, const std::vector<uint32_t>& initial) {
   return v;
 }
 
-// The t of the (t, m, 2)-net that the first 2^kJudged points of two dimensions are: 0 is the most
-// even. Row r of a dimension's generator matrix has bit 31-r of each direction number.
-int Unevenness(const Directions& a, const Directions& b) {
-  std::array<uint32_t, kJudged> rows_a{};
-  std::array<uint32_t, kJudged> rows_b{};
-  for (int r = 0; r < kJudged; ++r) {
-    for (int c = 0; c < kJudged; ++c) {
+// The t of the (t, m, 2)-net that the first 2^m points of two dimensions are: 0 is the most even.
+// Row r of a dimension's generator matrix has bit 31-r of each direction number.
+int Unevenness(const Directions& a, const Directions& b, int m) {
+  std::array<uint32_t, kJudgedMax> rows_a{};
+  std::array<uint32_t, kJudgedMax> rows_b{};
+  for (int r = 0; r < m; ++r) {
+    for (int c = 0; c < m; ++c) {
       rows_a[r] |= (a[c] >> (kBits - 1 - r) & 1) << c;
       rows_b[r] |= (b[c] >> (kBits - 1 - r) & 1) << c;
     }
   }
   int t = 0;
-  for (int split = 0; split <= kJudged; ++split) {
+  for (int split = 0; split <= m; ++split) {
     // The first rows of `a` (as many as split says) are independent by themselves; count how many
     // of b's can join them.
-    std::array<uint32_t, kJudged> basis{};  // by leading bit
+    std::array<uint32_t, kJudgedMax> basis{};  // by leading bit
     const auto join = [&basis](uint32_t row) {
       while (row != 0) {
         const int lead = std::bit_width(row) - 1;
@@ -84,12 +84,22 @@ int Unevenness(const Directions& a, const Directions& b) {
     };
     int joined = 0;
     for (int r = 0; r < split; ++r) joined += join(rows_a[r]) ? 1 : 0;
-    for (int r = 0; joined == split + r && split + r < kJudged; ++r) {
-      joined += join(rows_b[r]) ? 1 : 0;
-    }
-    t = std::max(t, kJudged - joined);
+    for (int r = 0; joined == split + r && split + r < m; ++r) joined += join(rows_b[r]) ? 1 : 0;
+    t = std::max(t, m - joined);
   }
   return t;
+}
+
+// Over all m; stops beyond `limit`.
+int SumOfUnevenness(const std::vector<Directions>& before, const Directions& own, int limit) {
+  int sum = 0;
+  for (const Directions& other : before) {
+    for (int m = 2; m <= kJudgedMax && sum < limit; ++m) {
+      const int t = Unevenness(other, own, m);
+      sum += t * t;
+    }
+  }
+  return sum;
 }
 
 }  // namespace
@@ -121,11 +131,7 @@ SobolSequence::SobolSequence(size_t dimensions, RandomKey scramble) {
             1);
       }
       const Directions directions = Extend(polynomial, initial);
-      int sum = 0;
-      for (const Directions& before : directions_) {
-        const int t = Unevenness(before, directions);
-        sum += t * t;
-      }
+      const int sum = SumOfUnevenness(directions_, directions, best_sum);
       if (sum < best_sum) {
         best_sum = sum;
         best = directions;

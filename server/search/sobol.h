@@ -14,7 +14,7 @@ namespace switchyard::search {
 // permuted (t,m,s)-nets and (t,s)-sequences", 1995), which keeps its evenness: of any 2^m points
 // that follow each other from a multiple of 2^m, every dyadic interval of length 2^-m holds one.
 // The direction numbers are found here, not read from a table: dimension d > 0 takes the d-th
-// primitive polynomial over GF(2) and, of 32 candidates for its initial numbers, those whose
+// primitive polynomial over GF(2) and, of 64 candidates for its initial numbers, those whose
 // two-dimensional projections with the dimensions before it are the most even.
 class SobolSequence {
  public:

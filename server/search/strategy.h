@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,6 +88,9 @@ using Actions = std::vector<Action>;
 
 // True for points that meet the sweep's constraints. Pure.
 using Predicate = std::function<bool(const Point&)>;
+
+// Scores are smaller where better; this one is of what is no number, failed, or never reported.
+inline constexpr double kWorstScore = std::numeric_limits<double>::infinity();
 
 // How a cell ended.
 struct CellEnd {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <numbers>
 #include <tuple>
@@ -12,8 +11,7 @@
 namespace switchyard::search {
 namespace {
 
-constexpr double kWorst = std::numeric_limits<double>::infinity();
-constexpr uint64_t kCandidates = 24;
+constexpr uint64_t kDraws = 24;
 constexpr uint64_t kGoodMax = 25;
 
 struct Observation {
@@ -201,14 +199,16 @@ class Tpe final : public Strategy {
     for (const Observation& observation : ended_) order.push_back(&observation);
     std::ranges::stable_sort(order, [](const Observation* a, const Observation* b) {
       const auto key = [](const CellEnd& end) {
-        const bool is_stopped = end.kind == CellEnd::Kind::kStopped && end.score < kWorst;
-        const int group = end.score == kWorst ? 2 : is_stopped ? 1 : 0;
+        const bool is_stopped = end.kind == CellEnd::Kind::kStopped && end.score < kWorstScore;
+        const int group = end.score == kWorstScore ? 2 : is_stopped ? 1 : 0;
         return std::tuple(group, is_stopped ? ~end.step : 0, end.score);
       };
       return key(a->end) < key(b->end);
     });
-    const auto usable = static_cast<uint64_t>(std::ranges::count_if(
-        order, [](const Observation* observation) { return observation->end.score < kWorst; }));
+    const auto usable =
+        static_cast<uint64_t>(std::ranges::count_if(order, [](const Observation* observation) {
+          return observation->end.score < kWorstScore;
+        }));
     if (usable == 0) return std::nullopt;
     const uint64_t good_count =
         std::min({(static_cast<uint64_t>(order.size()) + 9) / 10, kGoodMax, usable});
@@ -224,7 +224,7 @@ class Tpe final : public Strategy {
     for (uint64_t draw = 0; draw < kRedrawsMax;) {
       std::optional<Point> best;
       double best_ratio = 0;
-      for (uint64_t i = 0; i < kCandidates; ++i) {
+      for (uint64_t i = 0; i < kDraws; ++i) {
         Point point = good_density.Draw(key.With(draw++));
         if (!allowed_(point)) continue;
         const double ratio = good_density.LogDensity(point) - other_density.LogDensity(point);

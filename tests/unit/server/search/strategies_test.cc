@@ -240,7 +240,7 @@ TEST(Pbt, NumbersAreMultipliedOrDrawnAnewWithAQuarterOfChance) {
     if (action.kind != Action::Kind::kPropose) continue;
     const double ratio = *action.point[0] / values.at(action.parent);
     // The upper bound may have cut the product.
-    const bool is_up = std::abs(ratio - 1.2) < 1e-4 || *action.point[0] > 9.9999e8;
+    const bool is_up = std::abs(ratio - 1.2) < 1e-4 || *action.point[0] >= 9.9999e8;
     ++(is_up ? up : std::abs(ratio * 1.2 - 1) < 1e-4 ? down : other);
   }
   EXPECT_EQ(up + down + other, 1000);
