@@ -102,43 +102,58 @@ int SumOfUnevenness(const std::vector<Directions>& before, const Directions& own
   return sum;
 }
 
+// Of dimension `d` > 0, after those `before` it.
+Directions FindDirections(const std::vector<Directions>& before, uint32_t polynomial) {
+  const size_t d = before.size();
+  // Part of the definition of the sequence, not of its scramble.
+  const RandomKey search = RandomKey::For(0, "search/sobol/directions");
+  const int degree = std::bit_width(polynomial) - 1;
+  Directions best{};
+  int best_sum = std::numeric_limits<int>::max();
+  for (uint64_t candidate = 0; candidate < kCandidates; ++candidate) {
+    const RandomKey key = search.With(d).With(candidate);
+    std::vector<uint32_t> initial;
+    // The i-th is odd and below 2^(i+1).
+    for (int i = 0; i < degree; ++i) {
+      initial.push_back(
+          static_cast<uint32_t>(RandomBelow(key, static_cast<uint64_t>(i), uint64_t{1} << i)) * 2 +
+          1);
+    }
+    const Directions directions = Extend(polynomial, initial);
+    const int sum = SumOfUnevenness(before, directions, best_sum);
+    if (sum < best_sum) {
+      best_sum = sum;
+      best = directions;
+    }
+  }
+  return best;
+}
+
+void Extend(size_t dimensions, std::vector<Directions>* directions) {
+  const std::vector<uint32_t> polynomials = PrimitivePolynomials(dimensions);
+  while (directions->size() < dimensions) {
+    if (directions->empty()) {
+      Directions& first = directions->emplace_back();
+      for (int i = 0; i < kBits; ++i) first[i] = uint32_t{1} << (kBits - 1 - i);
+    } else {
+      directions->push_back(FindDirections(*directions, polynomials[directions->size() - 1]));
+    }
+  }
+}
+
 }  // namespace
 
 SobolSequence::SobolSequence(size_t dimensions, RandomKey scramble) {
-  const std::vector<uint32_t> polynomials =
-      PrimitivePolynomials(dimensions == 0 ? 0 : dimensions - 1);
-  // Part of the definition of the sequence, not of its scramble.
-  const RandomKey search = RandomKey::For(0, "search/sobol/directions");
-  for (size_t d = 0; d < dimensions; ++d) {
-    keys_.push_back(scramble.With(d));
-    if (d == 0) {
-      Directions& first = directions_.emplace_back();
-      for (int i = 0; i < kBits; ++i) first[i] = uint32_t{1} << (kBits - 1 - i);
-      continue;
-    }
-    const uint32_t polynomial = polynomials[d - 1];
-    const int degree = std::bit_width(polynomial) - 1;
-    Directions best{};
-    int best_sum = std::numeric_limits<int>::max();
-    for (uint64_t candidate = 0; candidate < kCandidates; ++candidate) {
-      const RandomKey key = search.With(d).With(candidate);
-      std::vector<uint32_t> initial;
-      // The i-th is odd and below 2^(i+1).
-      for (int i = 0; i < degree; ++i) {
-        initial.push_back(
-            static_cast<uint32_t>(RandomBelow(key, static_cast<uint64_t>(i), uint64_t{1} << i)) *
-                2 +
-            1);
-      }
-      const Directions directions = Extend(polynomial, initial);
-      const int sum = SumOfUnevenness(directions_, directions, best_sum);
-      if (sum < best_sum) {
-        best_sum = sum;
-        best = directions;
-      }
-    }
-    directions_.push_back(best);
-  }
+  // The usual number of dimensions is worked out once.
+  static const std::vector<Directions> kUsual = [] {
+    std::vector<Directions> usual;
+    Extend(8, &usual);
+    return usual;
+  }();
+  directions_ = kUsual;
+  directions_.resize(std::min(dimensions, kUsual.size()));
+  Extend(dimensions, &directions_);
+  for (size_t d = 0; d < dimensions; ++d) keys_.push_back(scramble.With(d));
 }
 
 double SobolSequence::At(size_t dimension, uint64_t index) const {
