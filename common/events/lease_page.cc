@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -125,17 +124,11 @@ Result<LeaseWriter> LeaseWriter::Open(const std::string& path) {
 }
 
 Status LeaseWriter::SetDeadline(uint64_t deadline_boottime_ns) {
-  if (deadline_boottime_ns <= lease_.deadline_boottime_ns) return OkStatus();
-  lease_.deadline_boottime_ns = deadline_boottime_ns;
-  return Write();
+  return lease_.RaiseDeadline(deadline_boottime_ns) ? Write() : OkStatus();
 }
 
 Status LeaseWriter::SetStop(LeaseIntent intent, uint64_t stop_deadline_boottime_ns) {
-  const Lease before = lease_;
-  lease_.intent = std::max(lease_.intent, intent);
-  lease_.stop_deadline_boottime_ns =
-      std::min(lease_.stop_deadline_boottime_ns, stop_deadline_boottime_ns);
-  return lease_ == before ? OkStatus() : Write();
+  return lease_.RaiseStop(intent, stop_deadline_boottime_ns) ? Write() : OkStatus();
 }
 
 Status LeaseWriter::SetPressure(uint32_t exponent) {

@@ -26,6 +26,19 @@ struct Lease {
   bool IsPast(uint64_t boottime_ns) const {
     return boottime_ns > deadline_boottime_ns || boottime_ns > stop_deadline_boottime_ns;
   }
+  // An earlier deadline changes nothing: it never falls. True: changed.
+  bool RaiseDeadline(uint64_t boottime_ns) {
+    if (boottime_ns <= deadline_boottime_ns) return false;
+    deadline_boottime_ns = boottime_ns;
+    return true;
+  }
+  // A lower intent and a later stop deadline change nothing. True: changed.
+  bool RaiseStop(LeaseIntent raised, uint64_t stop_boottime_ns) {
+    const Lease before = *this;
+    if (raised > intent) intent = raised;
+    if (stop_boottime_ns < stop_deadline_boottime_ns) stop_deadline_boottime_ns = stop_boottime_ns;
+    return *this != before;
+  }
   bool operator==(const Lease&) const = default;
 };
 

@@ -23,8 +23,6 @@ using scheduler::Change;
 using server_metrics::QueueClass;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr int64_t kTickMs = 500;
-constexpr int64_t kLateMs = 1000;
 constexpr int64_t kGaugesMs = 1000;
 constexpr int64_t kProbeMs = 1000;
 constexpr int kIdleWorkMs = 20;
@@ -104,6 +102,7 @@ Reducer::Reducer(std::unique_ptr<store::Store> store, server_metrics::Families* 
       live_runs_(live_runs),
       options_(std::move(options)),
       inbox_(families),
+      clock_(options_.restart_grace),
       metrics_address_(options_.metrics_address) {}
 
 Result<std::unique_ptr<Reducer>> Reducer::Make(std::unique_ptr<store::Store> store,
@@ -158,7 +157,7 @@ Status Reducer::LoadState() {
   for (const scheduler::RunProgress& progress : snapshot.progress) {
     if (progress.step > 0) summaries_[progress.run].step = progress.step;
   }
-  started_ms_ = MonotonicNow().ms;
+  clock_.StateLoaded(MonotonicNow());
   const scheduler::Now now = MakeNow();
   state_ = scheduler::Restore({.cluster_id = snapshot.meta.cluster_id,
                                .generation = snapshot.meta.generation,
@@ -225,30 +224,21 @@ Status Reducer::Stop() {
 bool Reducer::is_healthy() const { return MonotonicNow().ms - last_pass_ms_.load() < 20000; }
 
 scheduler::Now Reducer::MakeNow() const {
-  return {.now = {MonotonicNow().ms - late_ms_}, .unix_ms = UnixMilliseconds()};
+  return {.now = clock_.Now(MonotonicNow()), .unix_ms = UnixMilliseconds()};
 }
 
 void Reducer::Loop() {
-  last_loop_ms_ = MonotonicNow().ms;
-  last_tick_ms_ = last_loop_ms_;
+  clock_.Start(MonotonicNow());
   while (true) {
-    std::vector<Input> group = inbox_.Pop(
-        Milliseconds(std::clamp<int64_t>(last_tick_ms_ + kTickMs - MonotonicNow().ms, 0, kTickMs)));
-    // Own lateness expires nobody: the core's clock stands still meanwhile.
-    const int64_t now_ms = MonotonicNow().ms;
-    const int64_t lag = now_ms - last_loop_ms_ - kTickMs;
-    if (lag > kLateMs) late_ms_ += lag;
-    last_loop_ms_ = now_ms;
-    last_pass_ms_ = now_ms;
+    std::vector<Input> group = inbox_.Pop(clock_.UntilTick(MonotonicNow()));
+    const Timestamp pass = MonotonicNow();
+    clock_.Pass(pass);
+    last_pass_ms_ = pass.ms;
     const bool was_quiet = group.empty();
     if (!was_quiet) RunGroup(std::move(group));
     if (is_draining_) EndParked(/*all=*/true);
     if (is_stopping_ && inbox_.IsEmpty()) break;
-    const bool is_due = MonotonicNow().ms - last_tick_ms_ >= kTickMs;
-    if (is_due && !inbox_.HasHeartbeats()) {
-      last_tick_ms_ = MonotonicNow().ms;
-      RunTick();
-    }
+    if (clock_.TakeTick(MonotonicNow(), inbox_.HasHeartbeats())) RunTick();
     // Between inputs, and at least now and then where they never cease.
     const bool is_idle =
         inbox_.IsEmpty() && (was_quiet || MonotonicNow().ms - last_idle_ms_ >= kIdleEveryMs);
@@ -395,7 +385,7 @@ void Reducer::RunSchedule(Turn& turn) {
 void Reducer::RunTick() {
   const int64_t now_ms = MonotonicNow().ms;
   std::vector<Input> group;
-  if (now_ms - started_ms_ >= options_.restart_grace.count() && degraded_ < 0) {
+  if (clock_.MayExpire({now_ms}) && degraded_ < 0) {
     group.push_back(
         {.queue = QueueClass::kMutation,
          .decide = [](Turn& turn) { turn.Decide(scheduler::Tick{.random = NewUuidV4().low}); },
@@ -416,7 +406,8 @@ void Reducer::RunTick() {
   }
   if (!group.empty()) RunGroup(std::move(group));
   SWITCHYARD_FAILPOINT("tick.done");
-  families_->CountSlotSeconds(state_, static_cast<double>(kTickMs) / 1000);
+  families_->CountSlotSeconds(
+      state_, static_cast<double>(scheduler::CoreClock::kTickPeriod.count()) / 1000);
   EndParked(/*all=*/false);
   RequestProposals();
 }

@@ -21,6 +21,7 @@
 #include "server/metrics/families.h"
 #include "server/metrics/live_runs.h"
 #include "server/scheduler/apply.h"
+#include "server/scheduler/core_clock.h"
 #include "server/scheduler/decide.h"
 #include "server/store/store.h"
 
@@ -176,10 +177,7 @@ class Reducer final : public api::Core {
   std::map<SweepId, api::ObjectiveFacts> objectives_;
   bool needs_schedule_ = true;
   bool workers_changed_ = true;
-  int64_t started_ms_ = 0;
-  int64_t late_ms_ = 0;  // that the core's clock stood still
-  int64_t last_loop_ms_ = 0;
-  int64_t last_tick_ms_ = 0;
+  scheduler::CoreClock clock_;
   int64_t last_gauges_ms_ = 0;
   int64_t last_probe_ms_ = 0;
   int64_t last_idle_ms_ = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/guard.h"
 
 namespace switchyard::scheduler {
 namespace {
@@ -224,7 +225,9 @@ State Restore(StoredRows rows, const Now& now) {
   Applier applier(&state, now);
   for (const WorkerRow& row : rows.workers) {
     applier(row);
-    state.workers.at(row.id).last = now.now;
+    // Nobody could be heard while the coordinator was down.
+    const bool is_unheard = SWITCHYARD_GUARD(X01, false);
+    state.workers.at(row.id).last = is_unheard ? Timestamp{} : now.now;
   }
   for (const SweepRow& row : rows.sweeps) applier(row);
   for (const SweepStatus& status : rows.sweep_status) applier(status);

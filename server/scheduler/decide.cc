@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/guard.h"
 #include "common/base/strings.h"
 #include "server/scheduler/draft.h"
 #include "server/scheduler/lease_policy.h"
@@ -26,7 +27,7 @@ void RaiseIntent(Draft& draft, Epoch epoch, Intent intent, StopReason reason) {
   // It waits for its stream: nothing is left to stop, and finished work wins.
   if (all_ended) return;
   if (status.stop_reason == StopReason::kNone) status.stop_reason = reason;
-  if (intent <= status.intent) return;
+  if (!SWITCHYARD_GUARD(X34, intent > status.intent)) return;
   status.intent = intent;
   if (status.state != AttemptState::kStopping) {
     draft.SetAttemptState(epoch, AttemptState::kStopping);
@@ -102,7 +103,7 @@ void EndRun(Draft& draft, Epoch epoch, uint64_t random) {
     draft.SetRunState(id, RunState::kCancelled, outcome.reason);
   } else if (status.prune_req) {
     draft.SetRunState(id, RunState::kStoppedEarly, outcome.reason);
-  } else if (status.infra_streak >= kInfraStreakMax) {
+  } else if (!SWITCHYARD_GUARD(X40, status.infra_streak < kInfraStreakMax)) {
     draft.SetRunState(
         id, RunState::kQuarantined,
         StrCat("no progress over ", status.infra_streak, " attempts: ", outcome.reason));
@@ -149,7 +150,7 @@ void EvaluateEnd(Draft& draft, Epoch epoch, uint64_t random) {
   };
   const bool is_exited = root.state == MemberState::kExited;
   if (all_ok) {
-    if (!streams_complete) return wait_for_stream();
+    if (!SWITCHYARD_GUARD(X41, streams_complete)) return wait_for_stream();
     return end(AttemptState::kSucceeded, EndClass::kOk);
   }
   // SIGTERM from outside.
@@ -168,7 +169,7 @@ void EvaluateEnd(Draft& draft, Epoch epoch, uint64_t random) {
     case StopReason::kPreempt:
       if (is_exited && (root.exit_code == kExitStopped ||
                         (root.exit_code == 0 && root.signal == 0 && !root.complete))) {
-        if (!streams_complete) return wait_for_stream();
+        if (!SWITCHYARD_GUARD(X41, streams_complete)) return wait_for_stream();
         return end(AttemptState::kPreempted, EndClass::kStopped);
       }
       if (root.state == MemberState::kRefused ||
@@ -226,7 +227,7 @@ bool ObserveMember(Draft& draft, const Attempt& attempt, const MemberReport& rep
     draft.Observed(epoch);
     changed = true;
   }
-  if (IsTerminal(member.state)) return changed;
+  if (!SWITCHYARD_GUARD(X06, !IsTerminal(member.state))) return changed;
   const auto launch = [&] {
     if (member.state != MemberState::kPending && member.state != MemberState::kPrepared) return;
     draft.SetMemberState(member, MemberState::kLaunched);
@@ -349,13 +350,13 @@ Decision On(const State& state, const Heartbeat& event, const Now& now) {
     draft.decision.status = FailedPrecondition("nonce is not of the newest registration");
     return draft.Finish();
   }
-  if (event.incarnation != worker->row.incarnation) {
+  if (!SWITCHYARD_GUARD(X13, event.incarnation == worker->row.incarnation)) {
     draft.Stale(StaleKind::kIncarnation);
     draft.decision.status = FailedPrecondition(
         StrCat("incarnation ", event.incarnation, " is not ", worker->row.incarnation));
     return draft.Finish();
   }
-  if (event.hb_seq <= worker->hb_seq) {
+  if (!SWITCHYARD_GUARD(X35, event.hb_seq > worker->hb_seq)) {
     // Overtaken: what it reports is old, but the worker may have an answer at once.
     draft.Stale(StaleKind::kHbSeq);
     draft.decision.answer = HeartbeatAnswer{.gc = {}, .has_news = true};
@@ -392,7 +393,7 @@ Decision On(const State& state, const Heartbeat& event, const Now& now) {
       continue;
     }
     reported.insert(report.epoch);
-    if (IsTerminal(attempt->status.state)) {
+    if (!SWITCHYARD_GUARD(X06, !IsTerminal(attempt->status.state))) {
       ObserveEnded(draft, *attempt, report, &answer);
     } else {
       answer.has_news |= ObserveMember(draft, *attempt, report, event.random);
@@ -487,7 +488,7 @@ Decision On(const State& state, const Propose& event, const Now& now) {
   Draft draft(state, now);
   const Sweep* sweep = state.FindSweep(event.sweep);
   // The flag is looked at inside the transaction that would make the runs.
-  if (sweep == nullptr || sweep->status.state != SweepState::kActive) {
+  if (sweep == nullptr || !SWITCHYARD_GUARD(X38, sweep->status.state == SweepState::kActive)) {
     draft.decision.answer = ProposeAnswer{};
     return draft.Finish();
   }
@@ -556,7 +557,7 @@ Decision On(const State& state, const Append& event, const Now& now) {
     draft.decision.answer = answer;
     return draft.Finish();
   }
-  if (last <= acked) {
+  if (!SWITCHYARD_GUARD(X03, last > acked)) {
     draft.decision.answer = answer;
     return draft.Finish();
   }
@@ -572,14 +573,17 @@ Decision On(const State& state, const Append& event, const Now& now) {
       case LineFact::Kind::kResume: {
         AttemptStatus& status = draft.attempt(event.epoch);
         status.start_reported = true;
-        status.resumed_epoch = line.from;
-        status.resumed_step = line.step;
+        // As reported: a damaged checkpoint makes the trainer fall back to an older one.
+        const bool is_assigned = SWITCHYARD_GUARD(X32, false);
+        status.resumed_epoch = is_assigned ? attempt->row.resume_epoch : line.from;
+        status.resumed_step = is_assigned ? attempt->row.resume_step : line.step;
         break;
       }
       case LineFact::Kind::kCheckpoint: {
         const Run* run = state.FindRun(attempt->row.run);
-        const bool is_current = !IsTerminal(attempt->status.state) && run != nullptr &&
-                                run->status.current_epoch == event.epoch;
+        const bool is_current =
+            SWITCHYARD_GUARD(X08, !IsTerminal(attempt->status.state) && run != nullptr &&
+                                      run->status.current_epoch == event.epoch);
         draft.Add(CheckpointRow{
             .run = attempt->row.run,
             .epoch = event.epoch,

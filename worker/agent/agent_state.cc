@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "common/base/check.h"
+#include "common/base/guard.h"
 #include "common/base/strings.h"
 
 namespace switchyard::agent {
@@ -62,11 +63,12 @@ uint64_t AgentState::DeadlineFor(uint64_t lease_ns) const {
 
 Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
   Actions actions;
-  if (desired.echo_incarnation != options_.incarnation) return actions;
+  if (!SWITCHYARD_GUARD(X13, desired.echo_incarnation == options_.incarnation)) return actions;
   // Time of sending, never of receipt; an old message is still proof of contact.
-  base_ns_ = std::max(base_ns_.value_or(0), desired.echo_sent_boottime_ns);
+  const bool is_receipt = SWITCHYARD_GUARD(X02, false);
+  base_ns_ = std::max(base_ns_.value_or(0), is_receipt ? now_ns : desired.echo_sent_boottime_ns);
 
-  const bool is_new = desired.rev > applied_;
+  const bool is_new = SWITCHYARD_GUARD(X11, desired.rev > applied_);
   if (is_new) {
     if (desired.rev.generation != applied_.generation) {
       // A restored coordinator may have forgotten what an earlier one was through with.
@@ -76,7 +78,7 @@ Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
       const auto it = records_.find(wanted.key);
       if (it != records_.end()) {
         it->second.lease_ns = wanted.lease_ms * kNsPerMs;
-      } else if (!tombstones_.contains(wanted.key)) {
+      } else if (SWITCHYARD_GUARD(X39, !tombstones_.contains(wanted.key))) {
         Decide(wanted, desired.rev.generation, now_ns, &actions);
       }
     }
@@ -149,6 +151,7 @@ void AgentState::Decide(const Wanted& wanted, uint32_t generation, uint64_t now_
   } else if (deadline_ns <= now_ns) {
     refusal = "lease_too_short";
   }
+  if (!refusal.empty() && SWITCHYARD_GUARD(X10, false)) return;
   if (!refusal.empty()) {
     Move(record, RecordState::kRefused);
     record.end.reason = refusal;
@@ -327,8 +330,9 @@ void AgentState::SpawnReady(Actions* actions) {
   if (!has_waiting) return;
   for (auto& [key, record] : records_) {
     if (!record.is_live() || record.spawn_requested) continue;
-    const bool is_free = std::none_of(record.slots.begin(), record.slots.end(),
-                                      [&](uint32_t slot) { return busy[slot]; });
+    const bool is_free =
+        SWITCHYARD_GUARD(X33, std::none_of(record.slots.begin(), record.slots.end(),
+                                           [&](uint32_t slot) { return busy[slot]; }));
     for (const uint32_t slot : record.slots) busy[slot] = true;
     if (!is_free) continue;
     record.spawn_requested = true;

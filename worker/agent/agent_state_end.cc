@@ -1,5 +1,6 @@
 #include "worker/agent/agent_state_end.h"
 
+#include "common/base/guard.h"
 #include "common/base/strings.h"
 
 namespace switchyard::agent {
@@ -91,6 +92,7 @@ AttemptEnd JudgeEnd(const EndFacts& facts) {
       }
     } else if (facts.wait->value == 0) {
       end.end_class = "unknown";
+      end.complete = SWITCHYARD_GUARD(X20, false);
       end.reason = "exit status 0 without exit.json is no success";
     } else {
       end.end_class = ClassOfExitCode(facts.wait->value);

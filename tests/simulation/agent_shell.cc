@@ -1,0 +1,751 @@
+// The agent's shell around the production core: loop, registration, heartbeats, attempts, recovery.
+// As worker/agent/agent.cc does it, on a simulated host.
+#include <algorithm>
+#include <utility>
+
+#include "server/scheduler/lease_policy.h"
+#include "tests/simulation/world.h"
+
+namespace switchyard::simulation {
+
+using agent::AttemptEnd;
+using agent::AttemptKey;
+using agent::Record;
+using agent::RecordState;
+
+namespace {
+
+constexpr Nanos kFlush = kSec;
+constexpr Nanos kAppendTimeout = 30 * kSec;
+constexpr Nanos kHeartbeatPeriod = 5 * kSec;
+constexpr Nanos kQuickReply = 50 * kMs;
+constexpr Nanos kIdlePoll = 200 * kMs;
+constexpr int kInFlightMax = 2;
+constexpr int kSigKill = 9;
+constexpr int kSigTerm = 15;
+constexpr Nanos kLockWait = 5 * kSec;
+
+scheduler::EndClass ClassOf(const std::string& name) {
+  for (uint8_t i = 1; i <= static_cast<uint8_t>(scheduler::EndClass::kTimeout); ++i) {
+    const auto end_class = static_cast<scheduler::EndClass>(i);
+    if (scheduler::Name(end_class) == name) return end_class;
+  }
+  return scheduler::EndClass::kNone;
+}
+
+scheduler::MemberReport ReportOf(const Record& record) {
+  scheduler::MemberReport report{.run = {*Uuid::Parse(record.run_id)},
+                                 .ordinal = record.ordinal,
+                                 .epoch = {record.key.epoch},
+                                 .rank = record.key.rank,
+                                 .evidence = {},
+                                 .reason = {}};
+  switch (record.state) {
+    case RecordState::kLaunching:
+      report.state = scheduler::RecordState::kLaunching;
+      break;
+    case RecordState::kRunning:
+      report.state = scheduler::RecordState::kRunning;
+      break;
+    case RecordState::kExited:
+      report.state = scheduler::RecordState::kExited;
+      break;
+    case RecordState::kRefused:
+      report.state = scheduler::RecordState::kRefused;
+      break;
+  }
+  report.exit_code = record.end.exit_code;
+  report.signal = record.end.signal;
+  report.end_class = ClassOf(record.end.end_class);
+  report.complete = record.end.complete;
+  report.evidence = record.end.evidence;
+  report.last_seq = record.end.last_seq;
+  report.reason = record.end.reason;
+  report.final_step = record.end.final_step;
+  return report;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- life
+
+void AgentShell::Boot() {
+  if (process.is_alive() || !h_.is_up) return;
+  process.Start();
+  w_.Trace("agent ", h_.index, " boots");
+  state.reset();
+  attempts_.clear();
+  spawns_.clear();
+  pending_ = {};
+  registered_ = registering_ = false;
+  ++registration_;
+  in_flight_ = 0;
+  hb_seq_ = 0;
+  nonce_.clear();
+  hb_sent_ = hb_due_ = register_at_ = wake_at_ = 0;
+  hb_wanted_ = false;
+  register_failures_ = 0;
+  ++h_.incarnation;
+  World::WorkerFacts& facts = w_.worker_facts[h_.id];
+  facts.echoed = 0;
+  // The fork server's lock: while an older one, or a child that has not executed, holds it, wait;
+  // then end them.
+  const auto start = [this] {
+    h_.fork_server.Start(process.life());
+    state.emplace(agent::AgentState::Options{.slots = h_.slots, .incarnation = h_.incarnation});
+    Recover();
+    Turnaround();
+  };
+  const auto take = [this, start] {
+    if (h_.fork_server.HoldsLock()) h_.fork_server.KillWithChildren();
+    start();
+  };
+  if (SWITCHYARD_GUARD(X17, false)) {
+    h_.fork_server.Kill();
+    process.Post(w_.engine, w_.engine.now() + 5 * kMs, start);
+  } else if (h_.fork_server.HoldsLock()) {
+    w_.See(Point::fork_server_waited_for);
+    const auto retry = std::make_shared<std::function<void(Nanos)>>();
+    const std::weak_ptr<std::function<void(Nanos)>> weak = retry;
+    *retry = [this, start, take, weak](Nanos waited) {
+      if (!h_.fork_server.HoldsLock()) return start();
+      if (waited >= kLockWait) return take();
+      const auto self = weak.lock();
+      process.Post(w_.engine, w_.engine.now() + 500 * kMs,
+                   [self, waited] { (*self)(waited + 500 * kMs); });
+    };
+    (*retry)(0);
+  } else {
+    process.Post(w_.engine, w_.engine.now() + 5 * kMs, start);
+  }
+}
+
+void AgentShell::Kill() {
+  if (!process.is_alive()) return;
+  w_.See(Point::agent_killed);
+  w_.Trace("agent ", h_.index, " killed");
+  process.Kill();
+  state.reset();
+  // The fork server follows its agent, a moment later.
+  const uint64_t life = h_.fork_server.process.life();
+  w_.engine.At(w_.engine.now() + w_.random.Below(20 * kMs), [this, life] {
+    if (h_.fork_server.process.life() == life) h_.fork_server.Kill();
+  });
+}
+
+void AgentShell::HostCrashed() {
+  process.Kill();
+  state.reset();
+}
+
+// What an earlier agent left: every directory becomes a record again, and none is ever launched.
+void AgentShell::Recover() {
+  std::vector<AttemptKey> keys;
+  for (const auto& [key, dir] : h_.dirs) keys.push_back(key);
+  for (const AttemptKey key : keys) {
+    const auto found = h_.record_log.find(key);
+    if (found != h_.record_log.end()) {
+      RecoverOne(key, found->second);
+      continue;
+    }
+    const AttemptDir& dir = h_.dirs.at(key);
+    StoredRecord stored{.record = {}, .boot = h_.boot};
+    stored.record.key = key;
+    stored.record.run_id = dir.run_id;
+    stored.record.ordinal = dir.ordinal;
+    RecoverOne(key, stored);
+  }
+  // Compaction: tombstones go.
+  std::erase_if(h_.record_log, [&](const auto& entry) { return !h_.dirs.contains(entry.first); });
+}
+
+void AgentShell::RecoverOne(AttemptKey key, StoredRecord stored) {
+  Record record = stored.record;
+  AttemptDir& dir = h_.dirs.at(key);
+  Attempt& attempt = attempts_[key];
+  attempt.run_id = record.run_id;
+  attempt.ordinal = record.ordinal;
+  if (record.state == RecordState::kRefused) record.spooled = attempt.spooled = true;
+  if (!record.is_live()) {
+    attempt.ended = true;
+    dir.is_torn = false;
+    state->Restore(std::move(record));
+    return;
+  }
+  if (SWITCHYARD_GUARD(X21, false)) {
+    dir.lease.deadline_boottime_ns = h_.Boottime() + 600 * kSec;
+  }
+  if (World::AttemptFacts& facts = w_.attempt_facts[Epoch{key.epoch}];
+      stored.boot == h_.boot && dir.lease.deadline_boottime_ns < facts.lease_deadline) {
+    w_.Fail("S27", StrCat("the lease of ", key.epoch, " falls over a restart of its agent"));
+  }
+  record.intent = static_cast<agent::Intent>(dir.lease.intent);
+  if (dir.lease.stop_deadline_boottime_ns != events::kNever) {
+    record.stop_at_ns = dir.lease.stop_deadline_boottime_ns;
+  }
+  if (dir.pid_file.has_value()) {
+    const PidFile& file = *dir.pid_file;
+    attempt.pid = file.pid;
+    Trainer* trainer = h_.FindProcess(file.pid);
+    const bool is_foreign = trainer == nullptr && h_.foreign.contains(file.pid);
+    const bool is_same =
+        file.boot == h_.boot &&
+        ((trainer != nullptr && trainer->start_ticks() == file.start_ticks) ||
+         (is_foreign && SWITCHYARD_GUARD(X16, h_.foreign.at(file.pid) == file.start_ticks)));
+    if (is_foreign && !is_same) w_.See(Point::adoption_refused_start_time);
+    if (is_same) {
+      attempt.is_adopted = true;
+      record.state = RecordState::kRunning;
+      w_.See(Point::trainer_adopted);
+      state->Restore(std::move(record));
+      return;
+    }
+  }
+  if (SWITCHYARD_GUARD(X05, false)) {
+    dir.pid_file.reset();
+    const uint64_t id = next_spawn_++;
+    spawns_[id] = key;
+    record.state = RecordState::kLaunching;
+    state->Restore(std::move(record));
+    h_.fork_server.Spawn(key, id);
+    return;
+  }
+  const bool stop_requested = record.intent > agent::Intent::kRun;
+  record.state = RecordState::kExited;
+  if (!dir.pid_file.has_value()) {
+    w_.See(Point::never_executed);
+    dir.is_torn = false;
+    record.end = {.end_class = "infra", .evidence = "agent", .reason = "never executed"};
+  } else {
+    w_.See(Point::exit_found_at_agent_start);
+    record.end = Evaluate(key, stored.boot, std::nullopt, stop_requested);
+  }
+  attempt.ended = true;
+  h_.record_log[key] = {.record = record, .boot = h_.boot};
+  state->Restore(std::move(record));
+}
+
+AttemptEnd AgentShell::Evaluate(AttemptKey key, uint64_t launch_boot,
+                                std::optional<agent::WaitStatus> wait, bool stop_requested) {
+  AttemptDir& dir = h_.dirs.at(key);
+  if (dir.is_torn) w_.See(Point::torn_tail_cut);
+  dir.is_torn = false;
+  agent::EndFacts facts{.agent_reason = {},
+                        .host_restarted = launch_boot != h_.boot,
+                        .wait = wait,
+                        .stop_requested = stop_requested || attempts_[key].killed,
+                        .last_seq = dir.lines.size()};
+  if (dir.exit.has_value()) {
+    facts.record = agent::FoundRecord{.code = dir.exit->code,
+                                      .end_class = agent::ClassOfExitCode(dir.exit->code),
+                                      .complete = dir.exit->complete,
+                                      .final_step = dir.exit->final_step,
+                                      .reason = {}};
+  } else {
+    w_.See(Point::missing_exit_record);
+  }
+  facts.lease_past = dir.lease.IsPast(h_.Boottime());
+  AttemptEnd end = agent::JudgeEnd(facts);
+  if (end.end_class == "fenced") {
+    w_.See(end.exit_code == 76 ? Point::fence_by_exit_code : Point::fence_inferred);
+  }
+  return end;
+}
+
+// ---------------------------------------------------------------- processes
+
+void AgentShell::OnSpawned(uint64_t id, uint32_t pid, const std::string& error) {
+  if (!state) return;
+  const auto it = spawns_.find(id);
+  if (it == spawns_.end()) return;
+  const AttemptKey key = it->second;
+  Attempt& attempt = attempts_[key];
+  if (error.empty()) {
+    attempt.pid = pid;
+    attempt.flush_at = w_.engine.now() + kFlush;
+    Queue(state->OnSpawned(key, "", h_.Boottime()));
+  } else {
+    spawns_.erase(it);
+    attempt.ended = attempt.spooled = true;
+    Queue(state->OnSpawned(key, error, h_.Boottime()));
+  }
+  Turnaround();
+}
+
+void AgentShell::OnExited(uint64_t id, agent::WaitStatus wait) {
+  if (!state) return;
+  const auto it = spawns_.find(id);
+  if (it == spawns_.end()) return;
+  const AttemptKey key = it->second;
+  spawns_.erase(it);
+  OnProcessGone(key, wait);
+  Turnaround();
+}
+
+void AgentShell::OnAdoptedGone(AttemptKey key) {
+  if (!state) return;
+  const auto it = attempts_.find(key);
+  if (it == attempts_.end() || !it->second.is_adopted || it->second.ended) return;
+  w_.See(Point::exit_read_after_adoption);
+  OnProcessGone(key, std::nullopt);
+  Turnaround();
+}
+
+void AgentShell::OnProcessGone(AttemptKey key, std::optional<agent::WaitStatus> wait) {
+  Attempt& attempt = attempts_[key];
+  const Record* record = state->Find(key);
+  if (record == nullptr || attempt.ended) return;
+  attempt.ended = true;
+  AttemptEnd end = Evaluate(key, h_.boot, wait, record->intent > agent::Intent::kRun);
+  Queue(state->OnEnded(key, std::move(end), h_.Boottime()));
+  SendEvents(key);
+  CheckSpooled(key);
+}
+
+// ---------------------------------------------------------------- the loop
+
+void AgentShell::Queue(agent::Actions from) {
+  const auto move = [](auto& source, auto& target) {
+    target.insert(target.end(), std::make_move_iterator(source.begin()),
+                  std::make_move_iterator(source.end()));
+  };
+  move(from.prepare, pending_.prepare);
+  move(from.records, pending_.records);
+  move(from.spawn, pending_.spawn);
+  move(from.leases, pending_.leases);
+  move(from.stops, pending_.stops);
+  move(from.terminate, pending_.terminate);
+  move(from.kill, pending_.kill);
+  move(from.drop, pending_.drop);
+  pending_.seen_changed |= from.seen_changed;
+  pending_.heartbeat |= from.heartbeat;
+}
+
+bool AgentShell::Execute() {
+  agent::Actions actions = std::exchange(pending_, {});
+  if (w_.CrashesAt(Site::kAgentBeforeRecords, this)) {
+    w_.See(Point::agent_crash_before_records);
+    return false;
+  }
+  for (const agent::Actions::Prepare& prepare : actions.prepare) {
+    const Record* record = state->Find(prepare.key);
+    if (record == nullptr) continue;
+    Attempt& attempt = attempts_[prepare.key];
+    attempt.run_id = record->run_id;
+    attempt.ordinal = record->ordinal;
+    AttemptDir dir{.run_id = record->run_id, .ordinal = record->ordinal, .resume_path = {}};
+    const auto row = w_.image.attempts.find(Epoch{prepare.key.epoch});
+    if (row != w_.image.attempts.end()) dir.resume_path = row->second.row.resume_path;
+    dir.lease.epoch = prepare.key.epoch;
+    dir.lease.deadline_boottime_ns = prepare.deadline_ns;
+    h_.dirs.try_emplace(prepare.key, std::move(dir));
+  }
+  for (const Record& record : actions.records) {
+    h_.record_log[record.key] = {.record = record, .boot = h_.boot};
+    w_.attempt_facts[Epoch{record.key.epoch}].has_record = true;
+    const std::string& reason = record.end.reason;
+    if (record.state == RecordState::kRefused) {
+      if (reason == "intent") w_.See(Point::refused_intent);
+      if (reason == "disk") w_.See(Point::refused_disk);
+      if (reason == "lease_too_short") w_.See(Point::refused_lease);
+    }
+    if (reason.starts_with("slot_busy")) w_.See(Point::slot_busy);
+  }
+  if (w_.CrashesAt(Site::kAgentAfterRecords, this)) {
+    w_.See(Point::agent_crash_after_records);
+    return false;
+  }
+  const auto page = [&](AttemptKey key) -> events::Lease* {
+    AttemptDir* dir = h_.FindDir(key);
+    const auto attempt = attempts_.find(key);
+    return dir == nullptr || attempt == attempts_.end() || attempt->second.ended ? nullptr
+                                                                                 : &dir->lease;
+  };
+  const auto changed = [&](AttemptKey key, const events::Lease& lease) {
+    World::AttemptFacts& facts = w_.attempt_facts[Epoch{key.epoch}];
+    const auto intent = static_cast<uint32_t>(lease.intent);
+    if (lease.deadline_boottime_ns < facts.lease_deadline && facts.lease_deadline != 0) {
+      w_.Fail("S27", StrCat("the lease of ", key.epoch, " falls"));
+    }
+    if (intent < facts.lease_intent) w_.Fail("S15", StrCat("intent of ", key.epoch, " falls"));
+    facts.lease_deadline = lease.deadline_boottime_ns;
+    facts.lease_intent = intent;
+    if (Trainer* trainer = h_.FindTrainer(key)) trainer->LeaseChanged();
+  };
+  for (const agent::Actions::Stop& stop : actions.stops) {
+    events::Lease* lease = page(stop.key);
+    if (lease != nullptr &&
+        lease->RaiseStop(static_cast<events::LeaseIntent>(stop.intent), stop.deadline_ns)) {
+      changed(stop.key, *lease);
+    }
+  }
+  for (const agent::Actions::Lease& one : actions.leases) {
+    events::Lease* lease = page(one.key);
+    if (lease == nullptr || !lease->RaiseDeadline(one.deadline_ns)) continue;
+    const Record* record = state->Find(one.key);
+    const Nanos echoed = w_.worker_facts[h_.id].echoed;
+    if (record != nullptr && record->lease_ns > 0 && one.deadline_ns > echoed + record->lease_ns) {
+      w_.Fail("S27", StrCat("the lease of ", one.key.epoch, " ends ",
+                            (one.deadline_ns - echoed - record->lease_ns) / kMs,
+                            " ms after the newest echo and its length"));
+    }
+    changed(one.key, *lease);
+  }
+  for (const AttemptKey& key : actions.spawn) {
+    const Record* record = state->Find(key);
+    if (record == nullptr || attempts_[key].ended) continue;
+    const uint64_t id = next_spawn_++;
+    spawns_[id] = key;
+    h_.fork_server.Spawn(key, id);
+    if (w_.CrashesAt(Site::kAgentAfterSpawn, this)) {
+      w_.See(Point::agent_crash_after_spawn);
+      return false;
+    }
+  }
+  const auto signal = [&](AttemptKey key, int number) {
+    const auto attempt = attempts_.find(key);
+    if (attempt == attempts_.end() || attempt->second.ended || attempt->second.pid == 0) return;
+    if (number == kSigKill) attempt->second.killed = true;
+    if (Trainer* trainer = h_.FindProcess(attempt->second.pid)) {
+      trainer->Signal(number);
+    } else if (h_.foreign.contains(attempt->second.pid)) {
+      w_.Fail("S8", StrCat("a signal for ", key.epoch, " reaches somebody else's process"));
+    }
+  };
+  for (const AttemptKey& key : actions.terminate) {
+    w_.See(Point::terminated_before_deadline);
+    signal(key, kSigTerm);
+  }
+  for (const AttemptKey& key : actions.kill) {
+    w_.See(Point::killed_at_stop_deadline);
+    signal(key, kSigKill);
+  }
+  for (const AttemptKey& key : actions.drop) {
+    const AttemptDir* dir = h_.FindDir(key);
+    const auto stored = w_.image.attempts.find(Epoch{key.epoch});
+    if (dir != nullptr && stored != w_.image.attempts.end() && !attempts_[key].refused &&
+        stored->second.stream.acked < dir->lines.size() &&
+        !w_.attempt_facts[Epoch{key.epoch}].is_rewound) {
+      w_.Fail("S10", StrCat("the payload of ", key.epoch, " is dropped, ", dir->lines.size(),
+                            " lines, stored ", stored->second.stream.acked));
+    }
+    w_.See(Point::payload_dropped);
+    h_.dirs.erase(key);
+    attempts_.erase(key);
+    if (w_.CrashesAt(Site::kAgentAfterDrop, this)) return false;
+  }
+  if (actions.seen_changed) {
+    h_.seen_generation = state->applied().generation;
+    h_.seen_boot = state->applied().boot;
+  }
+  hb_wanted_ |= actions.heartbeat;
+  return true;
+}
+
+void AgentShell::Turnaround() {
+  const Nanos now = w_.engine.now();
+  const auto is_empty = [](const agent::Actions& a) {
+    return a.prepare.empty() && a.records.empty() && a.spawn.empty() && a.leases.empty() &&
+           a.stops.empty() && a.terminate.empty() && a.kill.empty() && a.drop.empty() &&
+           !a.seen_changed && !a.heartbeat;
+  };
+  state->SetDiskLow(now < h_.disk_full_until);
+  if (now < h_.disk_full_until) w_.See(Point::worker_disk_low);
+  if (h_.Boottime() >= state->NextTick()) Queue(state->OnTick(h_.Boottime()));
+  while (!is_empty(pending_)) {
+    if (!Execute()) return;
+  }
+  // Fenced from outside instead of by the trainer itself.
+  if (SWITCHYARD_GUARD(X15, false)) {
+    for (const auto& trainer : h_.trainers) {
+      const AttemptDir* dir = h_.FindDir(trainer->key());
+      if (!trainer->is_gone && dir != nullptr && dir->lease.IsPast(h_.Boottime())) {
+        trainer->Signal(kSigKill);
+      }
+    }
+  }
+  Nanos next = now + 30 * kSec;
+  for (auto& [key, attempt] : attempts_) {
+    if (attempt.spooled) continue;
+    if (attempt.flush_at != 0 && now >= attempt.flush_at) {
+      attempt.flush_at = 0;
+      SendEvents(key);
+      CheckSpooled(key);
+    } else if (attempt.ended && !attempt.in_flight && now >= attempt.retry_at) {
+      SendEvents(key);
+      CheckSpooled(key);
+    }
+    if (attempt.flush_at != 0) next = std::min(next, std::max(attempt.flush_at, attempt.retry_at));
+    if (attempt.retry_at > now) next = std::min(next, attempt.retry_at);
+  }
+  if (!is_empty(pending_)) return Turnaround();
+  if (!registered_) {
+    Connect();
+    if (!registering_) next = std::min(next, register_at_);
+  } else {
+    MaybeHeartbeat();
+    if (in_flight_ == 0) next = std::min(next, hb_due_);
+    if (in_flight_ < kInFlightMax) next = std::min(next, hb_sent_ + kHeartbeatPeriod);
+  }
+  if (state->NextTick() != agent::AgentState::kNoDeadline) {
+    next = std::min(next, h_.TimeOf(state->NextTick()));
+  }
+  PlanWake(next);
+}
+
+void AgentShell::PlanWake(Nanos at) {
+  at = std::max(at, w_.engine.now() + kMs);
+  if (wake_at_ > w_.engine.now() && wake_at_ <= at) return;
+  wake_at_ = at;
+  process.Post(w_.engine, at, [this, at] {
+    if (wake_at_ != at || !state) return;
+    wake_at_ = 0;
+    Turnaround();
+  });
+}
+
+void AgentShell::FileGrown(AttemptKey key) {
+  if (!process.is_alive() || !state) return;
+  const auto it = attempts_.find(key);
+  if (it == attempts_.end() || it->second.spooled || it->second.flush_at != 0) return;
+  it->second.flush_at = w_.engine.now() + kFlush;
+  PlanWake(it->second.flush_at);
+}
+
+// ---------------------------------------------------------------- the coordinator
+
+void AgentShell::Connect() {
+  const Nanos now = w_.engine.now();
+  if (registering_ || now < register_at_) return;
+  registering_ = true;
+  const uint64_t serial = ++registration_;
+  scheduler::Register event;
+  event.worker.id = h_.id;
+  event.worker.incarnation = h_.incarnation;
+  event.worker.instance_id = StrCat(h_.index, ".", h_.boot);
+  event.worker.pool = "default";
+  event.worker.host = StrCat("host", h_.index);
+  event.worker.checkpoint_store = h_.store;
+  for (uint32_t slot = 0; slot < h_.slots; ++slot) {
+    event.worker.slots.push_back({.index = slot, .kind = scheduler::SlotKind::kCpu, .uuid = {}});
+  }
+  event.nonce = StrCat("n", w_.random.Next());
+  event.seen_generation = h_.seen_generation;
+  event.seen_boot = h_.seen_boot;
+  w_.Call<RegisterReply>(
+      h_, 10 * kSec,
+      [this, event](Reply<RegisterReply> done) { w_.coordinator.Register(event, done); },
+      [this, serial](const Result<RegisterReply>& reply) {
+        if (serial != registration_ || !state) return;
+        registering_ = false;
+        if (!reply.ok()) {
+          Disconnect();
+        } else {
+          registered_ = true;
+          register_failures_ = 0;
+          nonce_ = reply->nonce;
+          in_flight_ = 0;
+          hb_wanted_ = true;
+          for (auto& [key, attempt] : attempts_) {
+            attempt.retry_at = 0;
+            attempt.failures = 0;
+            SendEvents(key);
+          }
+        }
+        Turnaround();
+      });
+}
+
+void AgentShell::Disconnect() {
+  registered_ = registering_ = false;
+  ++registration_;
+  const Nanos span =
+      register_failures_ == 0
+          ? kSec / 5
+          : std::min<Nanos>(120 * kSec, (kSec / 5) << std::min<uint32_t>(register_failures_, 16));
+  register_at_ = w_.engine.now() + span / 4 + w_.random.Below(span * 3 / 4);
+  ++register_failures_;
+}
+
+void AgentShell::MaybeHeartbeat() {
+  const Nanos now = w_.engine.now();
+  const bool is_due =
+      hb_wanted_ || (in_flight_ == 0 && now >= hb_due_) || now >= hb_sent_ + kHeartbeatPeriod;
+  if (!is_due || in_flight_ >= kInFlightMax) return;
+  scheduler::Heartbeat event{.worker = h_.id,
+                             .nonce = nonce_,
+                             .incarnation = h_.incarnation,
+                             .hb_seq = ++hb_seq_,
+                             .sent_boottime_ns = h_.Boottime(),
+                             .observed = {},
+                             .random = w_.random.Next()};
+  const agent::Rev applied = state->applied();
+  event.applied = {.generation = applied.generation, .boot = applied.boot, .n = applied.n};
+  for (const auto& [key, record] : state->records()) event.observed.push_back(ReportOf(record));
+  ++in_flight_;
+  hb_wanted_ = false;
+  hb_sent_ = now;
+  hb_due_ = now + kHeartbeatPeriod;
+  w_.Call<agent::Desired>(
+      h_, 2 * kHeartbeatPeriod + 10 * kSec,
+      [this, event](Reply<agent::Desired> done) { w_.coordinator.Heartbeat(event, done); },
+      [this, now, serial = registration_](const Result<agent::Desired>& reply) {
+        if (!state) return;
+        OnHeartbeatReply(reply, now, serial);
+        Turnaround();
+      },
+      [this](const agent::Desired& stray) { OnStrayDesired(stray); });
+}
+
+void AgentShell::OnStrayDesired(const agent::Desired& desired) {
+  if (!state) return;
+  OnDesired(desired);
+  Turnaround();
+}
+
+void AgentShell::OnDesired(const agent::Desired& desired) {
+  const agent::Rev before = state->applied();
+  const bool is_foreign = desired.echo_incarnation != h_.incarnation;
+  const bool is_old = desired.rev <= before;
+  if (is_foreign) w_.See(Point::foreign_incarnation);
+  if (!is_foreign && is_old) w_.See(Point::stale_rev);
+  for (const agent::Wanted& wanted : desired.want) {
+    if (state->Find(wanted.key) == nullptr &&
+        w_.attempt_facts[Epoch{wanted.key.epoch}].has_record && !is_old) {
+      w_.See(Point::refused_tombstone);
+    }
+  }
+  agent::Actions actions = state->OnDesired(desired, h_.Boottime());
+  if ((is_foreign || is_old) && (!actions.prepare.empty() || !actions.spawn.empty() ||
+                                 !actions.stops.empty() || !actions.records.empty())) {
+    w_.Fail("S20", StrCat("an old wanted set ", desired.rev.boot, ".", desired.rev.n, " after ",
+                          before.boot, ".", before.n, " changed something at host ", h_.index));
+  }
+  for (const agent::Wanted& wanted : desired.want) {
+    const Record* record = state->Find(wanted.key);
+    if (record != nullptr && record->is_live() && !record->spawn_requested) {
+      w_.See(Point::spawn_waited_for_slot);
+    }
+    const bool is_known = record != nullptr || w_.attempt_facts[Epoch{wanted.key.epoch}].has_record;
+    if (!is_foreign && desired.rev <= state->applied() && !is_old && !is_known) {
+      w_.Fail("S24", StrCat("host ", h_.index, " follows a wanted set without a record for ",
+                            wanted.key.epoch));
+    }
+  }
+  Queue(std::move(actions));
+}
+
+void AgentShell::OnHeartbeatReply(const Result<agent::Desired>& reply, Nanos sent,
+                                  uint64_t serial) {
+  const Nanos now = w_.engine.now();
+  if (serial == registration_) --in_flight_;
+  if (!reply.ok()) {
+    if (serial == registration_) Disconnect();
+    return;
+  }
+  const agent::Rev before = state->applied();
+  OnDesired(*reply);
+  const bool has_news = state->applied() != before || !pending_.drop.empty() || pending_.heartbeat;
+  if (serial != registration_) return;
+  hb_due_ = has_news || now - sent >= kQuickReply ? now : sent + kIdlePoll;
+}
+
+// ---------------------------------------------------------------- events
+
+void AgentShell::SendEvents(AttemptKey key) {
+  const auto it = attempts_.find(key);
+  if (it == attempts_.end()) return;
+  Attempt& attempt = it->second;
+  const AttemptDir* dir = h_.FindDir(key);
+  if (!registered_ || attempt.in_flight || attempt.refused || attempt.spooled || dir == nullptr ||
+      w_.engine.now() < attempt.retry_at || attempt.acked >= dir->lines.size()) {
+    return;
+  }
+  const uint64_t first = attempt.acked + 1;
+  const uint64_t n = std::min<uint64_t>(w_.lines_per_batch, dir->lines.size() - attempt.acked);
+  scheduler::Append event{.run = {*Uuid::Parse(attempt.run_id)},
+                          .ordinal = attempt.ordinal,
+                          .epoch = {key.epoch},
+                          .rank = key.rank,
+                          .worker = h_.id,
+                          .first_seq = first,
+                          .n = n,
+                          .lines = {},
+                          .random = w_.random.Next()};
+  const std::vector<Line> lines(dir->lines.begin() + static_cast<int64_t>(attempt.acked),
+                                dir->lines.begin() + static_cast<int64_t>(attempt.acked + n));
+  for (uint64_t i = 0; i < n; ++i) {
+    const Line& line = lines[i];
+    scheduler::LineFact fact{.seq = first + i, .step = line.step, .digest = {}, .path = {}};
+    if (line.kind == LineKind::kHello) {
+      fact.kind = scheduler::LineFact::Kind::kHello;
+    } else if (line.kind == LineKind::kResume) {
+      fact.kind = scheduler::LineFact::Kind::kResume;
+      fact.from = {line.value};
+    } else if (line.kind == LineKind::kCheckpoint) {
+      fact.kind = scheduler::LineFact::Kind::kCheckpoint;
+      fact.path = StrCat(key.epoch, "-", line.step);
+    } else {
+      continue;
+    }
+    event.lines.push_back(std::move(fact));
+  }
+  attempt.in_flight = true;
+  w_.Call<AppendReply>(
+      h_, kAppendTimeout,
+      [this, event, lines](Reply<AppendReply> done) { w_.coordinator.Append(event, lines, done); },
+      [this, key](const Result<AppendReply>& reply) {
+        const auto found = attempts_.find(key);
+        if (!state || found == attempts_.end()) return;
+        Attempt& attempt = found->second;
+        attempt.in_flight = false;
+        const Nanos now = w_.engine.now();
+        if (!reply.ok()) {
+          if (reply.status().code() == Code::kFailedPrecondition) attempt.refused = true;
+          const Nanos span =
+              std::min<Nanos>(10 * kSec, (kSec / 5) << std::min<uint32_t>(attempt.failures, 10));
+          attempt.retry_at = now + span / 2 + w_.random.Below(span / 2);
+          ++attempt.failures;
+          if (attempt.flush_at == 0) attempt.flush_at = attempt.retry_at;
+        } else {
+          const uint64_t before = attempt.acked;
+          const uint64_t told = reply->expect != 0 ? reply->expect - 1 : reply->committed;
+          const uint64_t size = h_.dirs.contains(key) ? h_.dirs.at(key).lines.size() : 0;
+          attempt.acked = std::min(told, size);
+          if (attempt.acked < before) w_.See(Point::restore_rewind);
+          const auto stored = w_.image.attempts.find(Epoch{key.epoch});
+          World::AttemptFacts& facts = w_.attempt_facts[Epoch{key.epoch}];
+          if (reply->expect == 0 && !facts.is_rewound &&
+              (stored == w_.image.attempts.end() ||
+               stored->second.lines.size() < reply->committed)) {
+            w_.Fail("S10", StrCat("lines of ", key.epoch, " through ", reply->committed,
+                                  " were acknowledged and are not stored"));
+          }
+          facts.acked_told = std::max(facts.acked_told, reply->committed);
+          attempt.failures = attempt.acked != before ? 0 : attempt.failures + 1;
+          attempt.retry_at = attempt.acked != before ? now : now + kFlush;
+          if (attempt.acked < size && attempt.flush_at == 0) {
+            attempt.flush_at = attempt.retry_at + (attempt.ended ? 0 : kFlush);
+          }
+        }
+        CheckSpooled(key);
+        Turnaround();
+      });
+}
+
+void AgentShell::CheckSpooled(AttemptKey key) {
+  const auto it = attempts_.find(key);
+  if (it == attempts_.end() || !it->second.ended || it->second.spooled || it->second.in_flight) {
+    return;
+  }
+  const AttemptDir* dir = h_.FindDir(key);
+  if (dir != nullptr && !it->second.refused && it->second.acked < dir->lines.size()) return;
+  it->second.spooled = true;
+  Queue(state->OnSpooled(key));
+}
+
+bool AgentShell::IsSpooled() const {
+  return std::ranges::all_of(attempts_, [](const auto& entry) { return entry.second.spooled; });
+}
+
+}  // namespace switchyard::simulation
