@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/guard.h"
+#include "server/scheduler/lease_policy.h"
 
 namespace switchyard::scheduler {
 namespace {
@@ -187,8 +188,10 @@ class Applier {
     }
     if (to == RunState::kBackoff) {
       // The stored time is for people; the wait itself is on the core's clock.
+      // After a restart the stored time may be far off: the wall clock may have been set meanwhile.
       run.not_before =
-          now_.now + Milliseconds(std::max<int64_t>(0, run.status.not_before_ms - now_.unix_ms));
+          now_.now + Milliseconds(std::clamp<int64_t>(run.status.not_before_ms - now_.unix_ms, 0,
+                                                      kBackoffMax.count()));
       state_.backoff.insert(run.row.id);
     }
   }

@@ -22,6 +22,8 @@ inline constexpr Milliseconds kFormTimeout{120 * 1000};
 inline constexpr Milliseconds kCheckpointWait{10 * 60 * 1000};
 // A stream that stays incomplete is sealed.
 inline constexpr Milliseconds kSealAfter{int64_t{7} * 24 * 3600 * 1000};
+// No wait of a run in BACKOFF is longer; what the wall clock says of a stored one is not believed.
+inline constexpr Milliseconds kBackoffMax{10 * 60 * 1000};
 inline constexpr uint32_t kGraceMs = 60000;
 inline constexpr uint32_t kInfraStreakMax = 20;
 inline constexpr uint64_t kQueuedMax = 10000;

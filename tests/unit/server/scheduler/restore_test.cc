@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "server/scheduler/apply.h"
+#include "server/scheduler/lease_policy.h"
 
 namespace switchyard::scheduler {
 namespace {
@@ -50,6 +51,20 @@ TEST(RestoreTest, AnEndedRunDoesNotHideTheLiveOneOfItsIdentity) {
   const auto live = state.live_keys.find(LiveKey("default", "key"));
   ASSERT_NE(live, state.live_keys.end());
   EXPECT_EQ(live->second, rows.runs[0].id);
+}
+
+// The wall clock was set back a day before the coordinator started again: a run that waits for its
+// next attempt waits no longer than any run does.
+TEST(RestoreTest, AWallClockSetBackDelaysNoRun) {
+  StoredRows rows;
+  rows.generation = 1;
+  rows.runs = {MakeRow(1, 0)};
+  const int64_t day_ms = 86'400'000;
+  rows.run_status = {
+      {.id = rows.runs[0].id, .state = RunState::kBackoff, .not_before_ms = 2 * day_ms}};
+  const Now now{.now = {1000}, .unix_ms = day_ms};
+  const State state = Restore(rows, now);
+  EXPECT_EQ(state.FindRun(rows.runs[0].id)->not_before, now.now + kBackoffMax);
 }
 
 }  // namespace
