@@ -9,15 +9,16 @@ mutant_seeds=${SWITCHYARD_MUTANT_SEEDS:-200000}
 
 "$binary" --regressions "$here/regressions.txt" --seeds "1..$seeds" --jobs "$jobs" --require-coverage 100
 
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 missed=0
 while read -r mutant mix; do
   [[ -z $mutant || $mutant == \#* ]] && continue
-  if "$binary" --mutant "$mutant" --mix "$mix" --seeds "1..$mutant_seeds" --jobs "$jobs" >/tmp/mutant.$$ 2>&1; then
+  if "$binary" --mutant "$mutant" --mix "$mix" --seeds "1..$mutant_seeds" --jobs "$jobs" >"$log" 2>&1; then
     echo "mutant $mutant, mix $mix: not caught within $mutant_seeds seeds"
     missed=1
   else
-    grep 'fails:' /tmp/mutant.$$ || { cat /tmp/mutant.$$; missed=1; }
+    grep 'fails:' "$log" || { cat "$log"; missed=1; }
   fi
 done <"$here/mutants.txt"
-rm -f /tmp/mutant.$$
 exit $missed

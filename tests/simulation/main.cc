@@ -1,4 +1,5 @@
 // switchyard_simulation: runs seeds of the simulated cluster (docs/simulation.md).
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,7 +32,6 @@ struct Flags {
   std::string minimise;
   uint64_t require_coverage = 0;
   std::string regressions;
-  bool stop_at_first = true;
 };
 
 constexpr size_t kTextMax = 2000;
@@ -171,11 +171,6 @@ bool SetMutants(const std::string& list) {
   }
   return true;
 }
-
-struct Job {
-  pid_t pid = 0;
-  uint64_t next = 0;
-};
 
 // Seeds first, first + jobs, ... each in its own job. Returns the first failing seed; 0: none.
 uint64_t RunRange(const Flags& flags, std::string* text, Report* totals) {
