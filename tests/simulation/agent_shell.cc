@@ -179,6 +179,7 @@ void AgentShell::RecoverOne(AttemptKey key, StoredRecord stored) {
       stored.boot == h_.boot && dir.lease.deadline_boottime_ns < facts.lease_deadline) {
     w_.Fail("S27", StrCat("the lease of ", key.epoch, " falls over a restart of its agent"));
   }
+  record.deadline_ns = dir.lease.deadline_boottime_ns;
   record.intent = static_cast<agent::Intent>(dir.lease.intent);
   if (dir.lease.stop_deadline_boottime_ns != events::kNever) {
     record.stop_at_ns = dir.lease.stop_deadline_boottime_ns;
@@ -304,22 +305,7 @@ void AgentShell::OnProcessGone(AttemptKey key, std::optional<agent::WaitStatus> 
 
 // ---------------------------------------------------------------- the loop
 
-void AgentShell::Queue(agent::Actions from) {
-  const auto move = [](auto& source, auto& target) {
-    target.insert(target.end(), std::make_move_iterator(source.begin()),
-                  std::make_move_iterator(source.end()));
-  };
-  move(from.prepare, pending_.prepare);
-  move(from.records, pending_.records);
-  move(from.spawn, pending_.spawn);
-  move(from.leases, pending_.leases);
-  move(from.stops, pending_.stops);
-  move(from.terminate, pending_.terminate);
-  move(from.kill, pending_.kill);
-  move(from.drop, pending_.drop);
-  pending_.seen_changed |= from.seen_changed;
-  pending_.heartbeat |= from.heartbeat;
-}
+void AgentShell::Queue(agent::Actions actions) { pending_.Append(std::move(actions)); }
 
 bool AgentShell::Execute() {
   agent::Actions actions = std::exchange(pending_, {});
@@ -444,17 +430,13 @@ bool AgentShell::Execute() {
 
 void AgentShell::Turnaround() {
   const Nanos now = w_.engine.now();
-  const auto is_empty = [](const agent::Actions& a) {
-    return a.prepare.empty() && a.records.empty() && a.spawn.empty() && a.leases.empty() &&
-           a.stops.empty() && a.terminate.empty() && a.kill.empty() && a.drop.empty() &&
-           !a.seen_changed && !a.heartbeat;
-  };
   state->SetDiskLow(now < h_.disk_full_until);
   if (now < h_.disk_full_until) w_.See(Point::worker_disk_low);
   if (h_.Boottime() >= state->NextTick()) Queue(state->OnTick(h_.Boottime()));
-  while (!is_empty(pending_)) {
+  while (!pending_.IsEmpty()) {
     if (!Execute()) return;
   }
+  hb_wanted_ |= std::exchange(pending_.heartbeat, false);
   // Fenced from outside instead of by the trainer itself.
   if (SWITCHYARD_GUARD(X15, false)) {
     for (const auto& trainer : h_.trainers) {
@@ -478,7 +460,7 @@ void AgentShell::Turnaround() {
     if (attempt.flush_at != 0) next = std::min(next, std::max(attempt.flush_at, attempt.retry_at));
     if (attempt.retry_at > now) next = std::min(next, attempt.retry_at);
   }
-  if (!is_empty(pending_)) return Turnaround();
+  if (!pending_.IsEmpty()) return Turnaround();
   if (!registered_) {
     Connect();
     if (!registering_) next = std::min(next, register_at_);
