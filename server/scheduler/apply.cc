@@ -1,6 +1,7 @@
 #include "server/scheduler/apply.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/base/check.h"
@@ -47,9 +48,17 @@ class Applier {
   void operator()(const RunStatus& status) {
     Run& run = state_.runs.at(status.id);
     const RunState before = run.status.state;
-    if (before != status.state) Leave(run, before);
+    // A queued run with another priority or need waits in another line, as old as it is.
+    const bool moves =
+        before == RunState::kQueued && status.state == before &&
+        (status.priority != run.status.priority || status.alternative != run.status.alternative);
+    if (before != status.state || moves) Leave(run, before);
     run.status = status;
-    if (before != status.state) Enter(run, status.state);
+    if (moves) {
+      Insert(run);
+    } else if (before != status.state) {
+      Enter(run, status.state);
+    }
     if (IsTerminal(status.state)) {
       const auto key = state_.live_keys.find(LiveKey(run.row.project, run.row.run_key));
       if (key != state_.live_keys.end() && key->second == status.id) state_.live_keys.erase(key);
@@ -104,14 +113,16 @@ class Applier {
     attempt.members[row.rank] = row;
     const auto worker = state_.workers.find(row.worker);
     if (worker == state_.workers.end()) return;
+    const auto run = state_.runs.find(attempt.row.run);
     for (const uint32_t slot : row.slots) {
       const auto held = worker->second.held.find(slot);
       if (!IsTerminal(row.state)) {
         SWITCHYARD_CHECK(held == worker->second.held.end() || held->second == row.epoch)
             << "slot " << slot << " is held twice";
-        worker->second.held[slot] = row.epoch;
+        if (worker->second.held.emplace(slot, row.epoch).second) Use(run, 1);
       } else if (held != worker->second.held.end() && held->second == row.epoch) {
         worker->second.held.erase(held);
+        Use(run, -1);
       }
     }
   }
@@ -134,9 +145,37 @@ class Applier {
   }
 
   void operator()(const CheckpointRow& row) {
-    if (row.state != CheckpointState::kPublished) return;
+    const CheckpointRef ref{.run = row.run, .epoch = row.epoch, .step = row.step};
     const auto run = state_.runs.find(row.run);
-    if (run != state_.runs.end()) run->second.checkpoints.push_back(row);
+    if (run != state_.runs.end()) {
+      std::vector<CheckpointRow>& rows = run->second.checkpoints;
+      const auto known = std::ranges::find_if(rows, [&](const CheckpointRow& other) {
+        return other.epoch == row.epoch && other.step == row.step;
+      });
+      if (row.state != CheckpointState::kPublished) {
+        if (known != rows.end()) rows.erase(known);
+      } else if (known != rows.end()) {
+        *known = row;
+      } else {
+        rows.push_back(row);
+      }
+    }
+    const bool is_doomed =
+        row.state == CheckpointState::kSuperseded || row.state == CheckpointState::kTombstoned;
+    if (is_doomed) {
+      const int64_t ago = std::max<int64_t>(0, now_.unix_ms - row.state_ms);
+      state_.doomed[ref] = {.row = row, .since = now_.now + Milliseconds(-ago)};
+    } else {
+      state_.doomed.erase(ref);
+    }
+  }
+
+  void operator()(const UsageRow& row) {
+    // As of now: what is held is added by the rows of the members.
+    Usage& usage = state_.usage[row.project];
+    const double age = static_cast<double>(std::max<int64_t>(0, now_.unix_ms - row.at_ms)) / 1000;
+    usage.slot_seconds = row.slot_seconds * std::exp2(-age / kUsageHalfLifeSeconds);
+    usage.at = now_.now;
   }
 
   void operator()(const WorkerRow& row) {
@@ -162,6 +201,22 @@ class Applier {
     if (attempt != state_.attempts.end()) attempt->second.is_observed = true;
   }
 
+  void operator()(const AttemptStep& step) {
+    const auto attempt = state_.attempts.find(step.epoch);
+    if (attempt != state_.attempts.end()) attempt->second.step = step.step;
+  }
+
+  void operator()(const AgentRestarted& restarted) {
+    const auto attempt = state_.attempts.find(restarted.epoch);
+    if (attempt != state_.attempts.end()) attempt->second.agent_restarted = restarted.restarted;
+  }
+
+  void operator()(const InfraEnd& end) {
+    auto& ends = state_.workers.at(end.worker).infra_ends;
+    ends.emplace_back(now_.now, end.run);
+    while (now_.now - ends.front().first > kCordonWindow) ends.pop_front();
+  }
+
   void operator()(const WantChanged& changed) {
     const auto worker = state_.workers.find(changed.worker);
     if (worker != state_.workers.end()) worker->second.want_rev = ++state_.rev_n;
@@ -170,7 +225,7 @@ class Applier {
  private:
   void Leave(Run& run, RunState from) {
     if (from == RunState::kQueued) {
-      const QueueKey key = QueueKeyOf(run.row);
+      const QueueKey key = QueueKeyOf(run);
       const auto line = state_.queue.find(key);
       line->second.erase({run.queue_order, run.row.id});
       if (line->second.empty()) state_.queue.erase(line);
@@ -183,8 +238,7 @@ class Applier {
     if (to == RunState::kQueued) {
       run.queue_order = ++state_.queue_order;
       run.queued_since = now_.now;
-      state_.queue[QueueKeyOf(run.row)].insert({run.queue_order, run.row.id});
-      ++state_.queued;
+      Insert(run);
     }
     if (to == RunState::kBackoff) {
       // The stored time is for people; the wait itself is on the core's clock.
@@ -194,6 +248,16 @@ class Applier {
                                                       kBackoffMax.count()));
       state_.backoff.insert(run.row.id);
     }
+  }
+
+  void Insert(const Run& run) {
+    state_.queue[QueueKeyOf(run)].insert({run.queue_order, run.row.id});
+    ++state_.queued;
+  }
+
+  void Use(std::unordered_map<RunId, Run>::const_iterator run, int32_t slots_more) {
+    if (run == state_.runs.end()) return;
+    state_.usage[run->second.row.project].Change(now_.now, slots_more);
   }
 
   void DropRunWhenDone(RunId id) {
@@ -226,6 +290,7 @@ State Restore(StoredRows rows, const Now& now) {
   state.boot = rows.boot;
   state.last_epoch = std::max(rows.last_epoch, uint64_t{rows.generation} << 48);
   Applier applier(&state, now);
+  for (const UsageRow& row : rows.usage) applier(row);
   for (const WorkerRow& row : rows.workers) {
     applier(row);
     // Nobody could be heard while the coordinator was down.

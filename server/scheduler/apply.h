@@ -29,6 +29,7 @@ struct StoredRows {
   std::vector<StreamRow> streams;
   std::vector<CheckpointRow> checkpoints;
   std::vector<WorkerRow> workers;
+  std::vector<UsageRow> usage;
 };
 State Restore(StoredRows rows, const Now& now);
 

@@ -24,6 +24,21 @@ struct WorkerContact {
 struct AttemptObserved {
   Epoch epoch;
 };
+// The attempt's newest stored point is at this step.
+struct AttemptStep {
+  Epoch epoch;
+  uint64_t step = 0;
+};
+// Its agent has started anew, or has reported it since.
+struct AgentRestarted {
+  Epoch epoch;
+  bool restarted = true;
+};
+// An infrastructure failure of a run on a worker.
+struct InfraEnd {
+  WorkerId worker;
+  RunId run;
+};
 // The wanted set of the worker has changed.
 struct WantChanged {
   WorkerId worker;
@@ -32,7 +47,8 @@ struct WantChanged {
 // One thing that changes. Rows are stored and applied alike, in this order.
 using Change = std::variant<SweepRow, SweepStatus, RunRow, RunStatus, LinkRow, AttemptRow,
                             AttemptStatus, MemberRow, StreamRow, CheckpointRow, WorkerRow,
-                            HistoryRow, WorkerContact, AttemptObserved, WantChanged>;
+                            HistoryRow, UsageRow, WorkerContact, AttemptObserved, AttemptStep,
+                            AgentRestarted, InfraEnd, WantChanged>;
 
 enum class StaleKind : uint8_t {
   kIncarnation = 0,
@@ -72,15 +88,20 @@ struct AppendLogAnswer {
 struct ProposeAnswer {
   uint64_t reused = 0;
 };
-struct CancelAnswer {
+struct SteerAnswer {
   uint64_t runs_affected = 0;
+};
+struct RetryAnswer {
+  SweepId sweep;  // that holds the new runs
+  uint64_t first = 0;
+  uint64_t made = 0;
 };
 struct ScheduleAnswer {
   std::vector<Milliseconds> waits;  // of the runs placed
   size_t placed = 0;
 };
 using Answer = std::variant<std::monostate, HeartbeatAnswer, AppendAnswer, AppendLogAnswer,
-                            ProposeAnswer, CancelAnswer, ScheduleAnswer>;
+                            ProposeAnswer, SteerAnswer, RetryAnswer, ScheduleAnswer>;
 
 struct Decision {
   // Not ok: refused, and nothing but volatile changes.

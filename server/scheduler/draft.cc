@@ -128,6 +128,9 @@ void Draft::SetMemberState(MemberRow& member, MemberState to) {
   SWITCHYARD_CHECK(IsAllowed(member.state, to))
       << "member " << Name(member.state) << " > " << Name(to);
   member.state = to;
+  const Run* run =
+      IsTerminal(to) ? state_.FindRun(state_.FindAttempt(member.epoch)->row.run) : nullptr;
+  if (run != nullptr) used_.insert(run->row.project);
 }
 
 void Draft::Add(SweepRow row) {
@@ -137,22 +140,55 @@ void Draft::Add(SweepRow row) {
   inserts_.emplace_back(std::move(row));
 }
 
-void Draft::Add(RunRow row) {
-  RunStatus status{.id = row.id, .queued_ms = now_.unix_ms};
+void Draft::Add(RunRow row, int32_t priority) {
+  RunStatus status{.id = row.id, .priority = priority, .queued_ms = now_.unix_ms};
   inserts_.emplace_back(std::move(row));
   inserts_.emplace_back(std::move(status));
 }
 
-void Draft::Add(CheckpointRow row) {
-  if (row.state == CheckpointState::kPublished) published_[row.run] = row.step;
-  appended_.emplace_back(std::move(row));
+std::vector<CheckpointRow>& Draft::checkpoints(RunId id) {
+  const auto known = checkpoints_.find(id);
+  if (known != checkpoints_.end()) return known->second;
+  return checkpoints_.emplace(id, state_.FindRun(id)->checkpoints).first->second;
 }
 
-uint64_t Draft::PublishedStep(RunId id) const {
-  const auto fresh = published_.find(id);
-  if (fresh != published_.end()) return fresh->second;
-  const Run& run = *state_.FindRun(id);
-  return run.checkpoints.empty() ? 0 : run.checkpoints.back().step;
+uint64_t Draft::PublishedStep(RunId id) {
+  const std::vector<CheckpointRow>& rows = checkpoints(id);
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+    if (row->state == CheckpointState::kPublished) return row->step;
+  }
+  return 0;
+}
+
+void Draft::SetCheckpointState(CheckpointRow& checkpoint, CheckpointState to) {
+  SWITCHYARD_CHECK(IsAllowed(checkpoint.state, to))
+      << "checkpoint " << Name(checkpoint.state) << " > " << Name(to);
+  checkpoint.state = to;
+  checkpoint.state_ms = now_.unix_ms;
+}
+
+void Draft::SetContact(WorkerId id, Contact to) {
+  WorkerContact& known = contact(id);
+  if (known.contact == to) return;
+  SWITCHYARD_CHECK(IsAllowed(known.contact, to))
+      << "contact " << Name(known.contact) << " > " << Name(to);
+  known.contact = to;
+}
+
+void Draft::SetAdmin(WorkerId id, AdminState to, std::string_view reason) {
+  WorkerRow& row = worker(id);
+  SWITCHYARD_CHECK(IsAllowed(row.admin, to)) << "worker " << Name(row.admin) << " > " << Name(to);
+  row.admin = to;
+  if (to != AdminState::kDraining) row.drain_deadline_ms = 0;
+  History(StrCat("worker_", Name(to)), id.value, std::string(reason));
+}
+
+void Draft::SetCordon(WorkerId id, bool cordoned, std::string_view reason) {
+  WorkerRow& row = worker(id);
+  if (row.cordoned == cordoned) return;
+  row.cordoned = cordoned;
+  row.cordon_reason = cordoned ? reason : "";
+  History(cordoned ? "worker_cordoned" : "worker_uncordoned", id.value, std::string(reason));
 }
 
 void Draft::Add(AttemptRow row, MemberRow member) {
@@ -177,7 +213,7 @@ void Draft::SettleSweeps() {
     const auto fresh = new_sweeps_.find(id);
     const SweepRow& row = fresh != new_sweeps_.end() ? fresh->second : state_.FindSweep(id)->row;
     const bool all_ended = LiveCount(status.counts) == 0;
-    if (status.state == SweepState::kActive && all_ended && status.proposed == row.runs) {
+    if (status.state == SweepState::kActive && all_ended && status.proposed >= row.runs) {
       settled.emplace_back(id, SweepState::kCompleted);
     } else if (status.state == SweepState::kCancelling) {
       bool is_settled = true;
@@ -229,11 +265,25 @@ Decision Draft::Finish() {
       if (streams[i] != attempt->streams[i]) out.emplace_back(std::move(streams[i]));
     }
   }
+  for (auto& [id, rows] : checkpoints_) {
+    const std::vector<CheckpointRow>& before = state_.FindRun(id)->checkpoints;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (i >= before.size() || rows[i].state != before[i].state ||
+          rows[i].pinned != before[i].pinned) {
+        out.emplace_back(std::move(rows[i]));
+      }
+    }
+  }
   for (auto& [id, status] : runs_) {
     if (status != state_.FindRun(id)->status) out.emplace_back(std::move(status));
   }
   for (Change& change : appended_) out.emplace_back(std::move(change));
-  for (const Epoch epoch : observed_) out.emplace_back(AttemptObserved{epoch});
+  for (const std::string& project : used_) {
+    out.emplace_back(UsageRow{.project = project,
+                              .slot_seconds = state_.UsageOf(project, now_.now),
+                              .at_ms = now_.unix_ms});
+  }
+  for (Change& change : volatile_) out.emplace_back(std::move(change));
   for (const WorkerId worker : want_changed_) {
     out.emplace_back(scheduler::WantChanged{worker});
   }

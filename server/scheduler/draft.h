@@ -30,22 +30,30 @@ class Draft {
   // For reading: whatever the draft says, else the state.
   RunState RunStateOf(RunId id) const;
   SweepState SweepStateOf(SweepId id) const;
+  // PUBLISHED checkpoints and what has become of them in this decision, in order of publishing.
+  std::vector<CheckpointRow>& checkpoints(RunId id);
   // Step of the newest published checkpoint; 0: none.
-  uint64_t PublishedStep(RunId id) const;
+  uint64_t PublishedStep(RunId id);
 
   void SetSweepState(SweepId id, SweepState to);
   // Keeps the counts of the linking sweeps.
   void SetRunState(RunId id, RunState to, std::string_view reason);
   void SetAttemptState(Epoch epoch, AttemptState to);
   void SetMemberState(MemberRow& member, MemberState to);
+  void SetCheckpointState(CheckpointRow& checkpoint, CheckpointState to);
+  void SetContact(WorkerId id, Contact to);
+  void SetAdmin(WorkerId id, AdminState to, std::string_view reason);
+  // W10, W11.
+  void SetCordon(WorkerId id, bool cordoned, std::string_view reason);
 
   void WantChanged(WorkerId worker) { want_changed_.insert(worker); }
-  void Observed(Epoch epoch) { observed_.push_back(epoch); }
+  void Volatile(Change change) { volatile_.push_back(std::move(change)); }
   void Add(SweepRow row);
-  void Add(RunRow row);
+  void Add(RunRow row, int32_t priority);
   void Add(LinkRow row) { inserts_.emplace_back(std::move(row)); }
   void Add(AttemptRow row, MemberRow member);
-  void Add(CheckpointRow row);
+  // A row that is not among checkpoints().
+  void Add(CheckpointRow row) { appended_.emplace_back(std::move(row)); }
   void Add(WorkerRow row) { new_workers_[row.id] = std::move(row); }
   void History(std::string_view kind, Uuid ref, std::string text);
   void Stale(StaleKind kind) { decision.stale.push_back(kind); }
@@ -71,9 +79,10 @@ class Draft {
   std::map<WorkerId, WorkerRow> workers_;
   std::map<WorkerId, WorkerRow> new_workers_;
   std::map<WorkerId, WorkerContact> contacts_;
-  std::map<RunId, uint64_t> published_;
+  std::map<RunId, std::vector<CheckpointRow>> checkpoints_;
   std::set<WorkerId> want_changed_;
-  std::vector<Epoch> observed_;
+  std::vector<Change> volatile_;
+  std::set<std::string> used_;  // projects whose members have ended
 };
 
 }  // namespace switchyard::scheduler

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -20,7 +21,13 @@ struct Register {
   uint32_t seen_boot = 0;
 };
 
-enum class RecordState : uint8_t { kLaunching = 1, kRunning = 2, kExited = 3, kRefused = 4 };
+enum class RecordState : uint8_t {
+  kLaunching = 1,
+  kRunning = 2,
+  kExited = 3,
+  kRefused = 4,
+  kWedged = 5,  // alive long after SIGKILL
+};
 
 // One record of an agent.
 struct MemberReport {
@@ -47,6 +54,9 @@ struct Heartbeat {
   uint64_t sent_boottime_ns = 0;
   Rev applied;
   std::vector<MemberReport> observed;
+  std::vector<CheckpointRef> deleted;  // that an earlier answer named
+  // Nothing can be written now: only the contact counts, what it reports will be reported again.
+  bool is_echo_only = false;
   uint64_t random = 0;
 };
 
@@ -72,14 +82,65 @@ struct Propose {
   std::vector<PlannedRun> runs;  // in order of number
 };
 
-struct CancelSweep {
+// What a person, a strategy or a policy asks of runs.
+enum class Verb : uint8_t {
+  kCancel = 1,    // stop with a checkpoint; the run ends
+  kKill = 2,      // stop at once; the run ends
+  kPause = 3,     // stop with a checkpoint; the run waits
+  kResume = 4,    // take a pause back
+  kPrune = 5,     // as cancel, by a strategy: STOPPED_EARLY
+  kPriority = 6,  // of what is queued, and of later attempts
+};
+std::string_view Name(Verb verb);
+
+// kPrune is not for sweeps. Runs that another live sweep wants as well are left alone.
+struct SteerSweep {
   SweepId sweep;
+  Verb verb = Verb::kCancel;
   std::string reason;
+  int32_t priority = 0;  // kPriority
+};
+struct SteerRun {
+  RunId run;
+  Verb verb = Verb::kCancel;
+  std::string reason;
+  int32_t priority = 0;
+};
+
+// New runs for runs that have ended without success (R19): in the sweep while it is live, else in
+// `child`, a sweep that proposes nothing itself.
+struct RetryRuns {
+  SweepId sweep;
+  std::optional<SweepRow> child;  // used when `sweep` is not live any more
+  struct Retried {
+    RunRow run;  // with a fresh id and `parent`
+    uint64_t cell = 0;
+    std::vector<std::pair<std::string, std::string>> columns;
+  };
+  std::vector<Retried> runs;
+};
+
+enum class WorkerVerb : uint8_t {
+  kDrain = 1,  // nothing new; what runs stops with a checkpoint and goes elsewhere
+  kUndrain = 2,
+  kCordon = 3,  // nothing new; what runs goes on
+  kUncordon = 4,
+  kFence = 5,  // an operator vouches that its processes are gone
+};
+std::string_view Name(WorkerVerb verb);
+
+struct SteerWorker {
+  WorkerId worker;
+  WorkerVerb verb = WorkerVerb::kDrain;
+  std::string reason;
+  std::optional<uint32_t> deadline_ms;  // kDrain: until it shall be empty
   uint64_t random = 0;
 };
-struct CancelRun {
-  RunId run;
-  std::string reason;
+
+// Keeps a checkpoint whatever the retention says, or no longer.
+struct PinCheckpoint {
+  CheckpointRef checkpoint;
+  bool pinned = true;
 };
 
 // A line that the core looks at.
@@ -92,6 +153,7 @@ struct LineFact {
   std::string digest;
   uint64_t bytes = 0;
   std::string path;
+  std::optional<double> score;  // checkpoint: the objective so far
 };
 
 struct Append {
@@ -103,6 +165,7 @@ struct Append {
   uint64_t first_seq = 0;
   uint64_t n = 0;
   std::vector<LineFact> lines;
+  uint64_t last_step = 0;  // of its points; 0: none
   uint64_t random = 0;
 };
 
@@ -122,10 +185,14 @@ struct Tick {
   uint64_t random = 0;
 };
 
-// Places queued runs.
-struct Schedule {};
+// Places queued runs: at most `limit`, none of `skip`.
+struct Schedule {
+  size_t limit = 200;
+  std::set<RunId> skip;
+};
 
-using Event = std::variant<Register, Heartbeat, SubmitSweep, Propose, CancelSweep, CancelRun,
-                           Append, AppendLog, Tick, Schedule>;
+using Event =
+    std::variant<Register, Heartbeat, SubmitSweep, Propose, SteerSweep, SteerRun, RetryRuns,
+                 SteerWorker, PinCheckpoint, Append, AppendLog, Tick, Schedule>;
 
 }  // namespace switchyard::scheduler

@@ -10,9 +10,9 @@ std::string Seconds(Milliseconds span) {
   return StrCat(span.count() / 1000, ".", span.count() % 1000 / 100, " s");
 }
 
-// Runs that PlanPlacements looks at before this one.
+// Runs that a pass looks at before this one, by priority and age: fair share may change the order.
 uint64_t CountAhead(const State& state, const Run& run) {
-  const QueueKey own = QueueKeyOf(run.row);
+  const QueueKey own = QueueKeyOf(run);
   uint64_t ahead = 0;
   for (const auto& [key, line] : state.queue) {
     if (key.priority > own.priority) ahead += line.size();
@@ -32,16 +32,19 @@ std::vector<std::string> Explain(const State& state, const Run& run, Timestamp n
   const RunStatus& status = run.status;
   switch (status.state) {
     case RunState::kQueued:
-      out.push_back(StrCat("queued for ", Seconds(now - run.queued_since), " with priority ",
-                           run.row.priority, ", ", CountAhead(state, run),
-                           " runs ahead (priority, then age, then id)"));
+      out.push_back(StrCat(
+          "queued for ", Seconds(now - run.queued_since), " with priority ", status.priority, ", ",
+          CountAhead(state, run), " runs ahead by priority and age; project ", run.row.project,
+          " has used ", static_cast<int64_t>(state.UsageOf(run.row.project, now) / 3600),
+          " slot hours lately (those with less come first)"));
       out.push_back(ExplainWait(state, run, now));
       if (!status.reason.empty()) out.push_back(StrCat("its last attempt: ", status.reason));
       return out;
     case RunState::kBackoff:
       out.push_back(StrCat("waits ", Seconds(std::max(Milliseconds(0), run.not_before - now)),
                            " before the next attempt, after ", status.infra_streak,
-                           " infrastructure ends in a row"));
+                           " infrastructure ends and ", status.crash_fail + status.user_fail,
+                           " failures in a row without a newer checkpoint"));
       out.push_back(StrCat("its last attempt: ", status.reason));
       return out;
     case RunState::kActive: {

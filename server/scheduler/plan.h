@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "server/scheduler/state.h"
@@ -15,12 +17,17 @@ struct Placement {
   std::optional<CheckpointRow> resume;
 };
 
-// Places queued runs on free slots: highest priority first, then longest in the queue, then lowest
-// id; the narrowest worker that fits. The first run that fits no free slots but some worker
-// reserves the worker that is free soonest; a later run uses it only when its own time limit ends
-// before that. Equal arguments, equal plan; a run that fits nowhere is passed over. Cost: by lines
-// of the queue and placements, not by queued runs.
-std::vector<Placement> PlanPlacements(const State& state, Timestamp now, size_t limit);
+// Places queued runs on free slots, none of `skip`: highest priority first; within it the project
+// that has used least lately (State::usage), then longest in the queue, then lowest id; the
+// narrowest worker that fits. A worker fits a run by kind and number of free slots, labels, memory
+// as far as both are stated, and exclusiveness; one that the run has met with failures is used only
+// while no other in contact could take it. The first run that fits no free slots but some worker
+// reserves the worker that is free soonest (by the time limits of its attempts; unknown ends last,
+// then fewest busy slots, then id); a later run uses it only when its own time limit ends before
+// that. Equal arguments, equal plan; a run that fits nowhere is passed over. Cost: by lines of the
+// queue, workers and placements, not by queued runs.
+std::vector<Placement> PlanPlacements(const State& state, Timestamp now, size_t limit,
+                                      const std::set<RunId>& skip = {});
 
 // Why a queued run is not placed now, in the terms of PlanPlacements, for a person.
 std::string ExplainWait(const State& state, const Run& run, Timestamp now);

@@ -94,6 +94,8 @@ enum class CheckpointState : uint8_t {
   kCorrupt = 7,
   kOrphan = 8,
 };
+// `on_disconnect`: what loss of contact means for a run.
+enum class Profile : uint8_t { kResilient = 1, kExclusive = 2, kLocal = 3 };
 enum class LogStream : uint8_t { kStdout = 1, kStderr = 2 };
 
 // Lower-case words of the protocol: "queued", "stopped_early", "ok", ...
@@ -107,6 +109,7 @@ std::string_view Name(EndClass end_class);
 std::string_view Name(SlotKind kind);
 std::string_view Name(AdminState state);
 std::string_view Name(CheckpointState state);
+std::string_view Name(Profile profile);
 
 bool IsTerminal(SweepState state);
 bool IsTerminal(RunState state);
@@ -129,19 +132,33 @@ struct SweepRow {
   uint64_t cells = 0;
   uint64_t runs = 0;  // all that the strategy will propose
   int64_t created_ms = 0;
+  std::optional<SweepId> parent;  // of a sweep that `retry` made
+  uint64_t budget_slot_ms = 0;    // slots times wall time; 0: no limit
 };
 
 // Linked runs by RunState.
 using StateCounts = std::array<uint64_t, kRunStates>;
 
+// First attempts that failed with one signature before their first step.
+struct EarlyFailure {
+  std::string signature;
+  uint32_t count = 0;
+  bool operator==(const EarlyFailure&) const = default;
+};
+
 // What changes about a sweep. The last one of a sweep in a commit holds.
 struct SweepStatus {
   SweepId id;
   SweepState state = SweepState::kActive;
-  uint64_t proposed = 0;  // links made: numbers 1..proposed
+  uint64_t proposed = 0;  // links made by the strategy: numbers 1..proposed
+  uint64_t retried = 0;   // links made by `retry`: numbers runs+1..runs+retried
   StateCounts counts{};
-  std::string reason;
+  std::string reason;  // why it is paused, or was cancelled
   int64_t ended_ms = 0;
+  // Slots times wall time of its ended attempts, milliseconds: what `slot_hours` is compared with.
+  uint64_t slot_ms = 0;
+  std::optional<int32_t> priority;  // of runs proposed from now on, instead of the policy's
+  std::vector<EarlyFailure> early_failures;  // what the breaker counts
   bool operator==(const SweepStatus&) const = default;
 };
 
@@ -160,6 +177,30 @@ struct SlotNeed {
   bool operator==(const SlotNeed&) const = default;
 };
 
+// What a run needs of a worker.
+struct ResourceNeed {
+  SlotNeed slots;
+  uint64_t memory_bytes = 0;  // 0: not stated
+  bool operator==(const ResourceNeed&) const = default;
+};
+
+// The part of the policy of a run that is decided about here.
+struct RunPolicy {
+  Profile profile = Profile::kResilient;
+  uint64_t memory_bytes = 0;        // 0: not stated
+  bool exclusive = false;           // alone on its worker
+  std::vector<std::string> labels;  // the worker has all of them
+  // Larger needs, tried in order: the next one after an end for lack of memory.
+  std::vector<ResourceNeed> alternatives;
+  uint32_t crash_budget = 2;  // internal and unknown ends in a row without a newer checkpoint
+  uint32_t user_budget = 0;   // ends with a listed user code
+  std::vector<int32_t> user_codes;
+  uint32_t keep_last = 2;
+  uint32_t keep_best = 1;
+  bool is_maximized = false;  // the objective, for the best checkpoint
+  bool operator==(const RunPolicy&) const = default;
+};
+
 // A run as it was made; never changes.
 struct RunRow {
   RunId id;
@@ -169,14 +210,38 @@ struct RunRow {
   uint32_t rerun = 0;
   uint64_t seed = 0;
   std::string router;
-  int32_t priority = 0;
+  int32_t priority = 0;  // as submitted
   SlotNeed need;
-  uint32_t max_parallel = 0;  // runs of the sweep at one time; 0: no limit
-  uint64_t timeout_ms = 0;    // wall time of all attempts together; 0: none
-  uint64_t steps_total = 0;   // 0: known to the trainer only
-  std::string spec;           // RunSpec in canonical form, serialised
-  std::string attempt_spec;   // AttemptSpec with telemetry, checkpoint and objective, serialised
+  uint32_t max_parallel = 0;    // runs of the sweep at one time; 0: no limit
+  uint64_t timeout_ms = 0;      // wall time of all attempts together; 0: none
+  uint64_t steps_total = 0;     // 0: known to the trainer only
+  std::optional<RunId> parent;  // the run that `retry` repeats
+  RunPolicy policy;
+  std::string spec;          // RunSpec in canonical form, serialised
+  std::string attempt_spec;  // AttemptSpec with telemetry, checkpoint and objective, serialised
   int64_t created_ms = 0;
+};
+
+// An end with a signature: what the poison rules compare.
+struct EndSignature {
+  std::string text;
+  uint64_t step = 0;           // reached by the attempt
+  uint64_t progress_step = 0;  // of the newest published checkpoint at that time
+  bool operator==(const EndSignature&) const = default;
+};
+// What a run has met on one worker.
+struct WorkerBlame {
+  WorkerId worker;
+  uint32_t infra_ends = 0;
+  uint32_t crashes = 0;  // ends together with the agent or the host
+  bool operator==(const WorkerBlame&) const = default;
+};
+// What the poison rules know of a run (protocol 15). Both lists keep their newest entries.
+struct PoisonEvidence {
+  std::vector<EndSignature> signatures;
+  std::vector<WorkerBlame> workers;
+  uint32_t crashes = 0;  // of agents or hosts
+  bool operator==(const PoisonEvidence&) const = default;
 };
 
 // What changes about a run.
@@ -185,6 +250,8 @@ struct RunStatus {
   RunState state = RunState::kQueued;
   Epoch current_epoch;    // newest attempt; 0: none
   uint32_t attempts = 0;  // k of the newest attempt
+  int32_t priority = 0;
+  uint32_t alternative = 0;  // of the policy's alternatives, from 1; 0: the need as stated
   bool cancel_req = false;
   bool pause_req = false;
   bool prune_req = false;
@@ -195,7 +262,8 @@ struct RunStatus {
   uint64_t progress_step = 0;  // step of the newest checkpoint when the counters were last reset
   uint64_t active_ms = 0;      // wall time of the ended attempts
   int64_t not_before_ms = 0;   // BACKOFF: display only, the core's own clock decides
-  std::string reason;          // why it ended or waits, in a few words
+  PoisonEvidence evidence;
+  std::string reason;  // why it ended or waits, in a few words
   int64_t queued_ms = 0;
   int64_t started_ms = 0;  // first attempt
   int64_t ended_ms = 0;
@@ -221,6 +289,7 @@ struct AttemptStatus {
   AttemptState state = AttemptState::kAssigned;
   Intent intent = Intent::kRun;
   StopReason stop_reason = StopReason::kNone;
+  uint32_t grace_ms = 0;  // from the agent's first sight of the intent
   EndClass end_class = EndClass::kNone;
   std::string reason;
   // From its own event lines: it has started, and from which point of which attempt (0: from the
@@ -303,6 +372,10 @@ struct CheckpointRow {
   uint64_t bytes = 0;
   std::string path;
   std::string store;  // uuid of the checkpoint store of the worker
+  bool pinned = false;
+  // Objective at this step, as far as it was stored with the checkpoint's line.
+  std::optional<double> score;
+  int64_t state_ms = 0;  // since when it is in this state
 };
 
 // Last, best and counts of one series of a run over its canonical curve. The value of a vector
@@ -331,6 +404,13 @@ struct SummaryReset {
 struct RunProgress {
   RunId run;
   uint64_t step = 0;
+};
+
+// Decayed use of slots by a project (lease_policy.h), as of `at_ms`.
+struct UsageRow {
+  std::string project;
+  double slot_seconds = 0;
+  int64_t at_ms = 0;
 };
 
 struct IdemRow {
@@ -363,6 +443,8 @@ struct WorkerRow {
   AdminState admin = AdminState::kOpen;
   bool cordoned = false;
   std::string cordon_reason;
+  uint64_t memory_bytes = 0;      // of the host; 0: not told
+  int64_t drain_deadline_ms = 0;  // DRAINING: when it shall be empty; 0: none
   bool operator==(const WorkerRow&) const = default;
 };
 

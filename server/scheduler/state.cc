@@ -1,6 +1,8 @@
 #include "server/scheduler/state.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "common/base/strings.h"
 #include "server/scheduler/lease_policy.h"
@@ -32,6 +34,12 @@ uint32_t Worker::CountFree(SlotKind kind) const {
   }));
 }
 
+bool Worker::HasLabels(const std::vector<std::string>& labels) const {
+  return std::ranges::all_of(labels, [&](const std::string& label) {
+    return std::ranges::find(row.labels, label) != row.labels.end();
+  });
+}
+
 bool Worker::IsPlaceable() const {
   return contact == Contact::kOnline && row.admin == AdminState::kOpen && !row.cordoned;
 }
@@ -57,12 +65,47 @@ std::string LiveKey(std::string_view project, std::string_view run_key) {
   return StrCat(project, '/', run_key);
 }
 
-QueueKey QueueKeyOf(const RunRow& row) {
-  return {.priority = row.priority,
-          .sweep = row.sweep,
-          .kind = row.need.kind,
-          .count = row.need.count,
-          .max_parallel = row.max_parallel};
+ResourceNeed NeedOf(const Run& run) {
+  const RunPolicy& policy = run.row.policy;
+  const uint32_t alternative = run.status.alternative;
+  if (alternative > 0 && alternative <= policy.alternatives.size()) {
+    return policy.alternatives[alternative - 1];
+  }
+  return {.slots = run.row.need, .memory_bytes = policy.memory_bytes};
+}
+
+QueueKey QueueKeyOf(const Run& run) {
+  const ResourceNeed need = NeedOf(run);
+  return {.priority = run.status.priority,
+          .project = run.row.project,
+          .sweep = run.row.sweep,
+          .kind = need.slots.kind,
+          .count = need.slots.count,
+          .memory_bytes = need.memory_bytes,
+          .exclusive = run.row.policy.exclusive,
+          .labels = run.row.policy.labels,
+          .max_parallel = run.row.max_parallel,
+          .timeout_ms = run.row.timeout_ms};
+}
+
+double Usage::At(Timestamp now) const {
+  const double seconds = static_cast<double>((now - at).count()) / 1000;
+  if (seconds <= 0) return slot_seconds;
+  const double kept = std::exp2(-seconds / kUsageHalfLifeSeconds);
+  // The integral of slots * 2^(-t / half-life) over the time since `at`.
+  const double held = static_cast<double>(slots) * kUsageHalfLifeSeconds / std::numbers::ln2;
+  return slot_seconds * kept + held * (1 - kept);
+}
+
+void Usage::Change(Timestamp now, int32_t slots_more) {
+  slot_seconds = At(now);
+  at = now;
+  slots = static_cast<uint32_t>(std::max<int64_t>(0, int64_t{slots} + slots_more));
+}
+
+double State::UsageOf(const std::string& project, Timestamp now) const {
+  const auto found = usage.find(project);
+  return found == usage.end() ? 0 : found->second.At(now);
 }
 
 std::vector<Wanted> WantedOf(const State& state, WorkerId id) {
@@ -76,8 +119,24 @@ std::vector<Wanted> WantedOf(const State& state, WorkerId id) {
       if (member.worker != id) continue;
       out.push_back({.attempt = &attempt,
                      .rank = member.rank,
-                     .grace_ms = attempt.status.intent == Intent::kKill ? 0 : kGraceMs,
-                     .lease_ms = LeaseMs(run != nullptr ? run->row.timeout_ms : 0)});
+                     .grace_ms = attempt.status.grace_ms,
+                     .lease_ms = run == nullptr
+                                     ? LeaseMs(Profile::kResilient, 0)
+                                     : LeaseMs(run->row.policy.profile, run->row.timeout_ms)});
+    }
+  }
+  return out;
+}
+
+std::vector<CheckpointRow> TombstonesOf(const State& state, WorkerId id) {
+  std::vector<CheckpointRow> out;
+  const Worker* worker = state.FindWorker(id);
+  if (worker == nullptr || worker->row.checkpoint_store.empty()) return out;
+  for (const auto& [ref, doomed] : state.doomed) {
+    if (out.size() >= kGcCheckpointsMax) break;
+    if (doomed.row.state == CheckpointState::kTombstoned &&
+        doomed.row.store == worker->row.checkpoint_store) {
+      out.push_back(doomed.row);
     }
   }
   return out;

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -27,6 +29,14 @@ struct Rev {
   uint32_t boot = 0;
   uint64_t n = 0;
   auto operator<=>(const Rev&) const = default;
+};
+
+// A checkpoint of a run, by its place in the run's history.
+struct CheckpointRef {
+  RunId run;
+  Epoch epoch;
+  uint64_t step = 0;
+  auto operator<=>(const CheckpointRef&) const = default;
 };
 
 struct SweepLink {
@@ -56,6 +66,9 @@ struct Attempt {
   std::optional<Timestamp> running_since;
   std::optional<Timestamp> ended_at;
   bool is_observed = false;  // the worker has a record: its spec need not be sent again
+  // The agent started anew since it last reported this attempt.
+  bool agent_restarted = false;
+  uint64_t step = 0;  // of its newest stored point
 };
 
 enum class Contact : uint8_t { kUnknown = 1, kOnline = 2, kSuspect = 3, kLost = 4 };
@@ -74,9 +87,12 @@ struct Worker {
   std::set<Epoch> attempts;        // not terminal
   std::map<uint32_t, Epoch> held;  // slot index -> member that is not terminal
   std::set<Epoch> ended;           // terminal, stream not sealed
+  // Infrastructure failures of runs, for the rule that cordons it.
+  std::deque<std::pair<Timestamp, RunId>> infra_ends;
 
   uint32_t CountSlots(SlotKind kind) const;
   uint32_t CountFree(SlotKind kind) const;
+  bool HasLabels(const std::vector<std::string>& labels) const;
   // Online, open, not cordoned.
   bool IsPlaceable() const;
 };
@@ -90,16 +106,38 @@ struct Sweep {
 // Queued runs that are alike for placement wait in one line, in order of age.
 struct QueueKey {
   int32_t priority = 0;
+  std::string project;
   SweepId sweep;
   SlotKind kind = SlotKind::kCpu;
   uint32_t count = 1;
+  uint64_t memory_bytes = 0;
+  bool exclusive = false;
+  std::vector<std::string> labels;
   uint32_t max_parallel = 0;
+  uint64_t timeout_ms = 0;
   auto operator<=>(const QueueKey&) const = default;
 };
 struct QueueEntry {
   uint64_t order = 0;
   RunId run;
   auto operator<=>(const QueueEntry&) const = default;
+};
+
+// Use of slots by a project, in slot seconds, of which half is forgotten in every half-life. Exact
+// between changes of `slots`: the decayed integral of what is held.
+struct Usage {
+  double slot_seconds = 0;
+  uint32_t slots = 0;  // held now
+  Timestamp at;
+
+  double At(Timestamp now) const;
+  void Change(Timestamp now, int32_t slots_more);
+};
+
+// A checkpoint on its way to deletion.
+struct Doomed {
+  CheckpointRow row;  // SUPERSEDED or TOMBSTONED
+  Timestamp since;    // in this state
 };
 
 // Everything that is decided about, in memory. Changed by Apply only.
@@ -119,6 +157,8 @@ struct State {
   std::map<QueueKey, std::set<QueueEntry>> queue;
   uint64_t queued = 0;
   std::set<RunId> backoff;
+  std::map<std::string, Usage> usage;  // by project
+  std::map<CheckpointRef, Doomed> doomed;
   // (project, run_key) -> newest run that is not terminal.
   std::unordered_map<std::string, RunId> live_keys;
 
@@ -126,10 +166,13 @@ struct State {
   const Attempt* FindAttempt(Epoch epoch) const;
   const Worker* FindWorker(WorkerId id) const;
   const Sweep* FindSweep(SweepId id) const;
+  double UsageOf(const std::string& project, Timestamp now) const;
 };
 
 std::string LiveKey(std::string_view project, std::string_view run_key);
-QueueKey QueueKeyOf(const RunRow& row);
+QueueKey QueueKeyOf(const Run& run);
+// As stated, or the alternative that it has come to.
+ResourceNeed NeedOf(const Run& run);
 
 // One number for (boot, n) of a Rev, ordered alike.
 inline uint64_t PackRev(uint32_t boot, uint64_t n) { return uint64_t{boot} << 40 | n; }
@@ -142,5 +185,8 @@ struct Wanted {
   uint64_t lease_ms = 0;
 };
 std::vector<Wanted> WantedOf(const State& state, WorkerId worker);
+// Checkpoints that it shall delete, named until it says that they are gone: tombstones in the store
+// that it reaches, in order, at most kGcCheckpointsMax.
+std::vector<CheckpointRow> TombstonesOf(const State& state, WorkerId worker);
 
 }  // namespace switchyard::scheduler

@@ -10,15 +10,7 @@ namespace {
 
 const RunId kRun = World::RunOf(101);
 
-// One worker with a slot, one run placed on it and seen running.
-World Running() {
-  World world;
-  world.AddWorker(1, 1);
-  world.Submit(1, 1);
-  world.Place();
-  world.Beat(World::Worker(1), {world.Report(kRun, RecordState::kRunning)});
-  return world;
-}
+World Running() { return World::Running(); }
 
 // Finished work counts when its last line is stored, not when the process is gone.
 TEST(Decide, WaitsForTheStreamBeforeSuccess) {
@@ -61,7 +53,7 @@ TEST(Decide, GivesEveryAttemptAHigherEpoch) {
 TEST(Decide, TakesAnIncompleteExitForACrash) {
   World world = Running();
   world.Beat(World::Worker(1), {world.Exit(kRun, 0, EndClass::kNone, false)});
-  EXPECT_EQ(world.StateOf(kRun), RunState::kFailed);
+  EXPECT_EQ(world.StateOf(kRun), RunState::kBackoff);
   EXPECT_EQ(world.AttemptOf(kRun).status.end_class, EndClass::kInternal);
 }
 
@@ -105,7 +97,7 @@ TEST(Decide, QuarantinesARunWithoutProgress) {
 // Silence of ten minutes loses the attempt; nothing before that does.
 TEST(Decide, LosesAttemptsOfASilentWorker) {
   World world = Running();
-  world.Advance(kReplaceAfter.count() - 1);
+  world.Advance(kLostAfter.count() - 1);
   EXPECT_EQ(world.Do(Tick{.random = 7}).leases_expired, 0u);
   EXPECT_EQ(world.StateOf(kRun), RunState::kActive);
   world.Advance(1);
@@ -141,7 +133,7 @@ TEST(Decide, LosesAttemptsOfARestartedHostAtOnce) {
 TEST(Decide, RecordsALateOutcomeOnce) {
   World world = Running();
   const MemberReport late = world.Exit(kRun, 0, EndClass::kOk, true, 3);
-  world.Advance(kReplaceAfter.count());
+  world.Advance(kLostAfter.count());
   world.Do(Tick{.random = 7});
   const Decision first = world.Beat(World::Worker(1), {late});
   EXPECT_EQ(ChangesOf<HistoryRow>(first).size(), 1u);
@@ -235,13 +227,13 @@ TEST(Decide, CancelsByState) {
   world.Submit(1, 2);
   world.Place();
   const RunId queued = World::RunOf(102);
-  world.Do(CancelRun{.run = queued, .reason = "mistake"});
+  world.Do(SteerRun{.run = queued, .reason = "mistake"});
   EXPECT_EQ(world.state().FindRun(queued), nullptr);
   world.Beat(World::Worker(1), {world.Report(kRun, RecordState::kRunning)});
-  world.Do(CancelRun{.run = kRun, .reason = ""});
+  world.Do(SteerRun{.run = kRun, .reason = ""});
   EXPECT_EQ(world.AttemptOf(kRun).status.intent, Intent::kCancel);
   EXPECT_EQ(WantedOf(world.state(), World::Worker(1)).size(), 1u);
-  EXPECT_EQ(std::get<CancelAnswer>(world.Do(CancelRun{.run = kRun}).answer).runs_affected, 0u);
+  EXPECT_EQ(std::get<SteerAnswer>(world.Do(SteerRun{.run = kRun}).answer).runs_affected, 0u);
   world.Lines(kRun, 1, 1);
   world.Beat(World::Worker(1), {world.Exit(kRun, 0, EndClass::kOk, true, 1)});
   EXPECT_EQ(world.StateOf(kRun), RunState::kSucceeded);
@@ -250,7 +242,7 @@ TEST(Decide, CancelsByState) {
 // A stop on request ends as cancelled.
 TEST(Decide, EndsACancelledAttempt) {
   World world = Running();
-  world.Do(CancelSweep{.sweep = World::SweepOf(1), .reason = "enough"});
+  world.Do(SteerSweep{.sweep = World::SweepOf(1), .reason = "enough"});
   EXPECT_EQ(world.state().FindSweep(World::SweepOf(1))->status.state, SweepState::kCancelling);
   world.Beat(World::Worker(1), {world.Exit(kRun, 75, EndClass::kStopped, false, 0)});
   EXPECT_EQ(world.StateOf(kRun), RunState::kCancelled);
@@ -295,10 +287,10 @@ TEST(Decide, LinksRunsWithTheSameIdentity) {
   EXPECT_EQ(std::get<ProposeAnswer>(decision.answer).reused, 2u);
   EXPECT_TRUE(ChangesOf<RunRow>(decision).empty());
   // The run is kept when only one of its sweeps is cancelled.
-  world.Do(CancelSweep{.sweep = World::SweepOf(1)});
+  world.Do(SteerSweep{.sweep = World::SweepOf(1)});
   EXPECT_EQ(world.StateOf(kRun), RunState::kQueued);
   EXPECT_EQ(world.state().FindSweep(World::SweepOf(1)), nullptr);
-  world.Do(CancelSweep{.sweep = World::SweepOf(2)});
+  world.Do(SteerSweep{.sweep = World::SweepOf(2)});
   EXPECT_TRUE(world.state().runs.empty());
   EXPECT_TRUE(world.state().sweeps.empty());
 }
@@ -320,7 +312,7 @@ TEST(Decide, CompletesASweepOfReusedRuns) {
 TEST(Decide, ProposesNothingForACancelledSweep) {
   World world;
   world.Submit(1, 1);
-  world.Do(CancelSweep{.sweep = World::SweepOf(1)});
+  world.Do(SteerSweep{.sweep = World::SweepOf(1)});
   const Decision decision =
       world.Do(Propose{.sweep = World::SweepOf(1), .runs = {World::Planned(2, "x")}});
   EXPECT_TRUE(decision.changes.empty());

@@ -38,6 +38,43 @@ class World {
   static RunId RunOf(uint64_t n) { return {Uuid{3, n}}; }
   static SweepId SweepOf(uint64_t n) { return {Uuid{4, n}}; }
 
+  // One worker with a slot, and the first of `runs` runs placed on it and seen running.
+  static World Running(const RunRow& like = {}, uint64_t runs = 1) {
+    World world;
+    world.AddWorker(1, 1);
+    world.Submit(1, runs, like);
+    world.Place();
+    world.Beat(Worker(1), {world.Report(RunOf(101), RecordState::kRunning)});
+    return world;
+  }
+  // Waits for the back-off, places it again and reports it running.
+  void StartAgain(RunId run) {
+    Advance(600001);
+    for (const auto& [id, worker] : state_.workers) Beat(id, {}, /*applied=*/false);
+    Do(Tick{});
+    Place();
+    SWITCHYARD_CHECK(StateOf(run) == RunState::kActive) << Name(StateOf(run));
+    Beat(AttemptOf(run).row.worker, {Report(run, RecordState::kRunning)}, /*applied=*/false);
+  }
+  // Its newest attempt ends by a crash of its own.
+  Decision Crash(RunId run, uint64_t step, int signal, const std::string& evidence = "") {
+    MemberReport report = Exit(run, 0, EndClass::kUnknown, false);
+    report.signal = signal;
+    report.final_step = step;
+    report.evidence = evidence;
+    return Beat(AttemptOf(run).row.worker, {report}, /*applied=*/false);
+  }
+  // The next line of its newest attempt announces a checkpoint.
+  Decision Publish(RunId run, uint64_t step, std::optional<double> score = std::nullopt) {
+    const uint64_t next = AttemptOf(run).streams[0].acked + 1;
+    return Lines(run, next, 1,
+                 {{.kind = LineFact::Kind::kCheckpoint,
+                   .seq = next,
+                   .step = step,
+                   .path = std::to_string(step),
+                   .score = score}});
+  }
+
   WorkerId AddWorker(uint64_t n, uint32_t cpus, const std::string& store = "disk") {
     Register event{.worker = {.id = Worker(n),
                               .incarnation = 1,
@@ -77,6 +114,8 @@ class World {
       plan.run.need = like.need;
       plan.run.max_parallel = like.max_parallel;
       plan.run.timeout_ms = like.timeout_ms;
+      plan.run.policy = like.policy;
+      if (!like.project.empty()) plan.run.project = like.project;
       event.first.push_back(plan);
     }
     SWITCHYARD_CHECK(Do(event).status.ok());

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "server/scheduler/draft.h"
+
+// Inside of Decide: one handler per event, and what several of them do to runs and attempts.
+namespace switchyard::scheduler {
+
+inline constexpr int32_t kExitStopped = 75;
+inline constexpr int32_t kExitFenced = 76;
+
+Decision On(const State& state, const Register& event, const Now& now);
+Decision On(const State& state, const Heartbeat& event, const Now& now);
+Decision On(const State& state, const SubmitSweep& event, const Now& now);
+Decision On(const State& state, const Propose& event, const Now& now);
+Decision On(const State& state, const SteerSweep& event, const Now& now);
+Decision On(const State& state, const SteerRun& event, const Now& now);
+Decision On(const State& state, const RetryRuns& event, const Now& now);
+Decision On(const State& state, const SteerWorker& event, const Now& now);
+Decision On(const State& state, const PinCheckpoint& event, const Now& now);
+Decision On(const State& state, const Append& event, const Now& now);
+Decision On(const State& state, const AppendLog& event, const Now& now);
+Decision On(const State& state, const Tick& event, const Now& now);
+Decision On(const State& state, const Schedule& event, const Now& now);
+
+// A4: asks a live attempt to stop. The intent only rises; the reason is set once; the grace only
+// shrinks.
+void RaiseIntent(Draft& draft, Epoch epoch, Intent intent, StopReason reason, uint32_t grace_ms);
+// Ends an attempt whose ranks have all ended, when nothing has to be waited for (A5..A10).
+void EvaluateEnd(Draft& draft, Epoch epoch, uint64_t random);
+// M9, A9. `is_crash`: the host or the agent went down with it.
+void LoseAttempt(Draft& draft, Epoch epoch, std::string_view why, bool is_crash, uint64_t random);
+// One verb on one run; false: nothing to change.
+bool SteerOne(Draft& draft, RunId id, Verb verb, const std::string& reason, int32_t priority);
+// SW4 for a reason of its own: pauses a live sweep; its live runs as well when `with_runs`.
+void PauseSweep(Draft& draft, SweepId id, const std::string& reason, bool with_runs);
+// C4: what is beyond the retention, not pinned and not best.
+void KeepCheckpoints(Draft& draft, RunId id, bool is_terminal);
+// True when the event's (run, k, epoch, rank, worker) name one member of the attempt.
+bool Matches(const Attempt& attempt, RunId run, uint32_t ordinal, uint32_t rank, WorkerId worker);
+
+}  // namespace switchyard::scheduler
