@@ -62,6 +62,7 @@ struct Tables {
   std::map<std::string, IdemRow> idem;
   std::map<WorkerId, WorkerRow> workers;
   std::map<uint64_t, HistoryRow> history;
+  std::map<std::string, UsageRow> usage;
 };
 
 struct Shared {
@@ -100,6 +101,7 @@ class Change {
   Status Put(const IdemRow& row);
   Status Put(const WorkerRow& row);
   Status Put(const HistoryRow& row);
+  Status Put(const UsageRow& row);
 
   void SetNow(int64_t now_ms) { now_ms_ = now_ms; }
 
@@ -170,6 +172,7 @@ Status Change::Put(const RunRow& row) {
   if (!t_.sweeps.contains(row.sweep)) return Contradiction("run");
   StoredRun run{.row = row, .order = t_.runs.size() + 1};
   run.status.id = row.id;
+  run.status.priority = row.priority;
   return Add(t_.runs, row.id, std::move(run)) ? OkStatus() : Contradiction("run");
 }
 
@@ -313,6 +316,11 @@ Status Change::Put(const WorkerRow& row) {
 
 Status Change::Put(const HistoryRow& row) {
   Set(t_.history, t_.history.size(), row);
+  return OkStatus();
+}
+
+Status Change::Put(const UsageRow& row) {
+  Set(t_.usage, row.project, row);
   return OkStatus();
 }
 
@@ -621,7 +629,7 @@ class MemoryReading : public Base {
   }
 
   static uint64_t Count(const SweepStatus& status, std::span<const RunState> states) {
-    if (states.empty()) return status.proposed;
+    if (states.empty()) return status.proposed + status.retried;
     uint64_t total = 0;
     for (const RunState state : std::set<RunState>(states.begin(), states.end())) {
       total += status.counts[static_cast<size_t>(state)];
@@ -776,12 +784,16 @@ void MemoryStore::LoadRuns(Snapshot* out) const {
       out->links.push_back(link);
       out->links.back().columns.clear();
     }
+    std::vector<CheckpointRow> published;
     for (const auto& [key, checkpoint] : t().checkpoints) {
       if (checkpoint.run == run->row.id &&
           checkpoint.state == scheduler::CheckpointState::kPublished) {
-        out->checkpoints.push_back(checkpoint);
+        published.push_back(checkpoint);
       }
     }
+    std::ranges::sort(published, {},
+                      [](const CheckpointRow& row) { return std::pair(row.epoch, row.step); });
+    std::ranges::move(published, std::back_inserter(out->checkpoints));
     std::ranges::move(Summaries(run->row.id), std::back_inserter(out->summaries));
   }
 }
@@ -813,6 +825,13 @@ Result<Snapshot> MemoryStore::Load() {
   }
   LoadRuns(&snapshot);
   LoadAttempts(&snapshot);
+  for (const auto& [key, checkpoint] : t().checkpoints) {
+    if (checkpoint.state == scheduler::CheckpointState::kSuperseded ||
+        checkpoint.state == scheduler::CheckpointState::kTombstoned) {
+      snapshot.checkpoints.push_back(checkpoint);
+    }
+  }
+  for (const auto& [project, usage] : t().usage) snapshot.usage.push_back(usage);
   for (const auto& [id, worker] : t().workers) snapshot.workers.push_back(worker);
   return snapshot;
 }

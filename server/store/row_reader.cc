@@ -10,6 +10,7 @@
 #include "server/store/log_assembly.h"
 #include "server/store/pack.h"
 #include "server/store/page_token.h"
+#include "server/store/policy_pack.h"
 
 namespace switchyard::store {
 namespace {
@@ -18,7 +19,9 @@ using scheduler::RunState;
 
 constexpr std::string_view kSweepColumns =
     "s.uuid, s.project, s.name, s.base_name, s.spec_hash, s.rerun, s.objective, s.axes, s.cells, "
-    "s.runs, s.created_ms, s.state, s.proposed, s.counts, s.reason, s.ended_ms, s.id";
+    "s.runs, s.created_ms, s.state, s.proposed, s.counts, s.reason, s.ended_ms, s.parent, "
+    "s.budget_slot_ms, s.retried, s.slot_ms, s.run_priority, s.early_failures, s.id";
+constexpr int kSweepIdColumn = 22;
 
 Result<SweepInfo> ReadSweepRow(const Statement& row) {
   SweepInfo info;
@@ -41,6 +44,12 @@ Result<SweepInfo> ReadSweepRow(const Statement& row) {
               info.status.counts.begin());
   info.status.reason = row.Text(14);
   info.status.ended_ms = row.Int(15);
+  if (!row.IsNull(16)) info.row.parent = SweepId{row.Id(16)};
+  info.row.budget_slot_ms = row.Uint(17);
+  info.status.retried = row.Uint(18);
+  info.status.slot_ms = row.Uint(19);
+  if (!row.IsNull(20)) info.status.priority = static_cast<int32_t>(row.Int(20));
+  SWITCHYARD_ASSIGN_OR_RETURN(info.status.early_failures, UnpackEarlyFailures(row.Bytes(21)));
   return info;
 }
 
@@ -49,12 +58,13 @@ constexpr std::string_view kRunColumns =
     "r.need_count, r.max_parallel, r.timeout_ms, r.steps_total, r.created_ms, r.state, "
     "r.current_epoch, r.attempts, r.cancel_req, r.pause_req, r.prune_req, r.user_fail, "
     "r.crash_fail, r.infra_fail, r.infra_streak, r.progress_step, r.active_ms, r.not_before_ms, "
-    "r.reason, r.queued_ms, r.started_ms, r.ended_ms, r.step, r.id";
-constexpr int kRunStepColumn = 31;
-constexpr int kRunIdColumn = 32;
-constexpr int kAfterRunColumns = 33;
+    "r.reason, r.queued_ms, r.started_ms, r.ended_ms, r.parent, r.policy, r.current_priority, "
+    "r.alternative, r.evidence, r.step, r.id";
+constexpr int kRunStepColumn = 36;
+constexpr int kRunIdColumn = 37;
+constexpr int kAfterRunColumns = 38;
 
-void ReadRunRow(const Statement& row, RunRow* run, RunStatus* status) {
+Status ReadRunRow(const Statement& row, RunRow* run, RunStatus* status) {
   run->id = {row.Id(0)};
   run->sweep = {row.Id(1)};
   run->project = row.Text(2);
@@ -87,12 +97,20 @@ void ReadRunRow(const Statement& row, RunRow* run, RunStatus* status) {
   status->queued_ms = row.Int(28);
   status->started_ms = row.Int(29);
   status->ended_ms = row.Int(30);
+  if (!row.IsNull(31)) run->parent = RunId{row.Id(31)};
+  SWITCHYARD_ASSIGN_OR_RETURN(run->policy, UnpackPolicy(row.Bytes(32)));
+  status->priority = static_cast<int32_t>(row.Int(33));
+  status->alternative = static_cast<uint32_t>(row.Uint(34));
+  SWITCHYARD_ASSIGN_OR_RETURN(status->evidence, UnpackEvidence(row.Bytes(35)));
+  return OkStatus();
 }
 
 constexpr std::string_view kAttemptColumns =
     "a.epoch, r.uuid, a.ordinal, a.worker, a.pool, a.assign_rev, a.resume_epoch, a.resume_step, "
     "a.resume_path, a.created_ms, a.state, a.intent, a.stop_reason, a.end_class, a.reason, "
-    "a.start_reported, a.resumed_epoch, a.resumed_step, a.final_step, a.running_ms, a.ended_ms";
+    "a.start_reported, a.resumed_epoch, a.resumed_step, a.final_step, a.running_ms, a.ended_ms, "
+    "a.grace_ms";
+constexpr int kAfterAttemptColumns = 22;
 
 void ReadAttemptRow(const Statement& row, AttemptRow* attempt, AttemptStatus* status) {
   attempt->epoch = {row.Uint(0)};
@@ -117,6 +135,7 @@ void ReadAttemptRow(const Statement& row, AttemptRow* attempt, AttemptStatus* st
   status->final_step = row.Uint(18);
   status->running_ms = row.Int(19);
   status->ended_ms = row.Int(20);
+  status->grace_ms = static_cast<uint32_t>(row.Uint(21));
 }
 
 constexpr std::string_view kSummaryColumns =
@@ -136,6 +155,9 @@ Result<SummaryRow> ReadSummaryRow(const Statement& row, RunId run) {
   return summary;
 }
 
+constexpr std::string_view kCheckpointColumns =
+    "c.epoch, c.step, c.state, c.digest, c.bytes, c.path, c.store, c.pinned, c.score, c.state_ms";
+
 CheckpointRow ReadCheckpointRow(const Statement& row, RunId run) {
   return {.run = run,
           .epoch = {row.Uint(0)},
@@ -144,7 +166,11 @@ CheckpointRow ReadCheckpointRow(const Statement& row, RunId run) {
           .digest = row.Text(3),
           .bytes = row.Uint(4),
           .path = row.Text(5),
-          .store = row.Text(6)};
+          .store = row.Text(6),
+          .pinned = row.Int(7) != 0,
+          .score = row.IsNull(8) ? std::nullopt
+                                 : std::optional<double>(std::bit_cast<double>(row.Uint(8))),
+          .state_ms = row.Int(9)};
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> UnpackColumns(std::string_view bytes) {
@@ -324,7 +350,7 @@ Result<SweepPage> RowReader::ListSweeps(bool all, std::string_view page, size_t 
       return sweeps;
     }
     SWITCHYARD_ASSIGN_OR_RETURN(SweepInfo info, ReadSweepRow(read));
-    last = read.Int(16);
+    last = read.Int(kSweepIdColumn);
     sweeps.sweeps.push_back(std::move(info));
   }
 }
@@ -370,7 +396,7 @@ Result<RunInfo> RowReader::ReadRun(LinkKey key, std::span<const std::string> ser
     read.Bind(1, key.sweep).Bind(2, key.number);
     SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
     if (!has_row) return NotFound(StrCat("no run ", key.number));
-    ReadRunRow(read, &info.row, &info.status);
+    SWITCHYARD_RETURN_IF_ERROR(ReadRunRow(read, &info.row, &info.status));
     info.step = read.Uint(kRunStepColumn);
     run = read.Int(kRunIdColumn);
     info.link.number = key.number;
@@ -432,8 +458,9 @@ Result<std::vector<RowReader::LinkKey>> RowReader::ListLinks(int64_t sweep, uint
 
 Result<uint64_t> RowReader::CountRuns(std::optional<int64_t> sweep,
                                       std::span<const RunState> states) {
-  Statement read = db_.Prepare(sweep ? "SELECT proposed, counts FROM sweeps WHERE id = ?1"
-                                     : "SELECT proposed, counts FROM sweeps WHERE ?1 = ?1");
+  Statement read =
+      db_.Prepare(sweep ? "SELECT proposed + retried, counts FROM sweeps WHERE id = ?1"
+                        : "SELECT proposed + retried, counts FROM sweeps WHERE ?1 = ?1");
   read.Bind(1, sweep.value_or(0));
   uint64_t total = 0;
   while (true) {
@@ -569,7 +596,7 @@ Result<std::vector<AttemptInfo>> RowReader::ListAttempts(RunId run) {
       if (!has_row) break;
       AttemptInfo info;
       ReadAttemptRow(read, &info.row, &info.status);
-      info.worker_host = read.Text(21);
+      info.worker_host = read.Text(kAfterAttemptColumns);
       attempts.push_back(std::move(info));
     }
   }
@@ -582,9 +609,9 @@ Result<std::vector<AttemptInfo>> RowReader::ListAttempts(RunId run) {
 
 Result<std::vector<CheckpointRow>> RowReader::ListCheckpoints(RunId run) {
   SWITCHYARD_ASSIGN_OR_RETURN(const int64_t key, RunKey(run));
-  Statement read = db_.Prepare(
-      "SELECT epoch, step, state, digest, bytes, path, store FROM checkpoints WHERE run = ?1 "
-      "ORDER BY step, epoch");
+  Statement read =
+      db_.Prepare(StrCat("SELECT ", kCheckpointColumns,
+                         " FROM checkpoints c WHERE c.run = ?1 ORDER BY c.step, c.epoch"));
   read.Bind(1, key);
   std::vector<CheckpointRow> checkpoints;
   while (true) {
@@ -763,8 +790,8 @@ Status RowReader::LoadRunParts(int64_t key, RunId id, Snapshot* out) {
   }
   {
     Statement read = db_.Prepare(
-        "SELECT epoch, step, state, digest, bytes, path, store FROM checkpoints "
-        "WHERE run = ?1 AND state = 3 ORDER BY step, epoch");
+        StrCat("SELECT ", kCheckpointColumns,
+               " FROM checkpoints c WHERE c.run = ?1 AND c.state = 3 ORDER BY c.epoch, c.step"));
     read.Bind(1, key);
     while (true) {
       SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
@@ -789,7 +816,7 @@ Status RowReader::LoadRuns(Snapshot* out) {
     if (!has_row) return OkStatus();
     RunRow run;
     RunStatus status;
-    ReadRunRow(read, &run, &status);
+    SWITCHYARD_RETURN_IF_ERROR(ReadRunRow(read, &run, &status));
     if (!read.IsNull(kRunStepColumn)) {
       out->progress.push_back({.run = run.id, .step = read.Uint(kRunStepColumn)});
     }
@@ -820,10 +847,23 @@ Status RowReader::LoadAttempts(Snapshot* out) {
   }
 }
 
+Status RowReader::LoadDoomed(Snapshot* out) {
+  Statement read = db_.Prepare(
+      StrCat("SELECT ", kCheckpointColumns,
+             ", r.uuid FROM checkpoints c JOIN runs r ON r.id = c.run WHERE c.state IN (4, 5) "
+             "ORDER BY c.run, c.epoch, c.step"));
+  while (true) {
+    SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
+    if (!has_row) return OkStatus();
+    out->checkpoints.push_back(ReadCheckpointRow(read, {read.Id(10)}));
+  }
+}
+
 Status RowReader::LoadWorkers(Snapshot* out) {
   Statement read = db_.Prepare(
       "SELECT uuid, incarnation, instance_id, pool, host, version, metrics_address, "
-      "checkpoint_store, threads_per_slot, labels, slots, admin, cordoned, cordon_reason "
+      "checkpoint_store, threads_per_slot, labels, slots, admin, cordoned, cordon_reason, "
+      "memory_bytes, drain_deadline_ms "
       "FROM workers ORDER BY uuid");
   while (true) {
     SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
@@ -839,7 +879,9 @@ Status RowReader::LoadWorkers(Snapshot* out) {
                      .threads_per_slot = static_cast<uint32_t>(read.Uint(8)),
                      .admin = static_cast<scheduler::AdminState>(read.Int(11)),
                      .cordoned = read.Int(12) != 0,
-                     .cordon_reason = read.Text(13)};
+                     .cordon_reason = read.Text(13),
+                     .memory_bytes = read.Uint(14),
+                     .drain_deadline_ms = read.Int(15)};
     SWITCHYARD_ASSIGN_OR_RETURN(worker.labels, UnpackTexts(read.Bytes(9)));
     for (Unpacker slots(read.Bytes(10)); !slots.is_done();) {
       scheduler::SlotRow slot;
@@ -864,7 +906,16 @@ Result<Snapshot> RowReader::Load() {
   SWITCHYARD_RETURN_IF_ERROR(LoadSweeps(&snapshot));
   SWITCHYARD_RETURN_IF_ERROR(LoadRuns(&snapshot));
   SWITCHYARD_RETURN_IF_ERROR(LoadAttempts(&snapshot));
+  SWITCHYARD_RETURN_IF_ERROR(LoadDoomed(&snapshot));
   SWITCHYARD_RETURN_IF_ERROR(LoadWorkers(&snapshot));
+  Statement usage = db_.Prepare("SELECT project, slot_seconds, at_ms FROM usage ORDER BY project");
+  while (true) {
+    SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, usage.Step());
+    if (!has_row) break;
+    snapshot.usage.push_back({.project = usage.Text(0),
+                              .slot_seconds = std::bit_cast<double>(usage.Uint(1)),
+                              .at_ms = usage.Int(2)});
+  }
   return snapshot;
 }
 

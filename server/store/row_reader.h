@@ -64,6 +64,7 @@ class RowReader {
   Status LoadRuns(Snapshot* out);
   Status LoadRunParts(int64_t key, RunId id, Snapshot* out);
   Status LoadAttempts(Snapshot* out);
+  Status LoadDoomed(Snapshot* out);
   Status LoadWorkers(Snapshot* out);
 
   Connection& db_;

@@ -9,6 +9,7 @@
 #include "server/store/chunks.h"
 #include "server/store/limits.h"
 #include "server/store/pack.h"
+#include "server/store/policy_pack.h"
 
 namespace switchyard::store {
 namespace {
@@ -125,12 +126,19 @@ Result<int64_t> RowWriter::NameKey(const std::string& name) {
 Status RowWriter::Put(const SweepRow& row) {
   Statement insert = db_.Prepare(
       "INSERT INTO sweeps(uuid, project, name, base_name, spec_hash, rerun, objective, axes, "
-      "cells, runs, created_ms, state, proposed, counts, reason, ended_ms) "
-      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 1, 0, x'', '', 0)");
+      "cells, runs, created_ms, state, proposed, counts, reason, ended_ms, parent, "
+      "budget_slot_ms) "
+      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 1, 0, x'', '', 0, ?12, ?13)");
   const std::string axes = PackTexts(row.axes);
   insert.Bind(1, row.id.value).Bind(2, row.project).Bind(3, row.name).Bind(4, row.base_name);
   insert.Bind(5, row.spec_hash).Bind(6, row.rerun).BindBlob(7, row.objective).BindBlob(8, axes);
   insert.Bind(9, row.cells).Bind(10, row.runs).Bind(11, row.created_ms);
+  if (row.parent.has_value()) {
+    insert.Bind(12, row.parent->value);
+  } else {
+    insert.BindNull(12);
+  }
+  insert.Bind(13, row.budget_slot_ms);
   SWITCHYARD_RETURN_IF_ERROR(insert.Run());
   const int64_t key = db_.last_insert_rowid();
   sweep_keys_[row.id.value] = key;
@@ -141,11 +149,20 @@ Status RowWriter::Put(const SweepRow& row) {
 
 Status RowWriter::Put(const SweepStatus& row) {
   Statement update = db_.Prepare(
-      "UPDATE sweeps SET state = ?2, proposed = ?3, counts = ?4, reason = ?5, ended_ms = ?6 "
+      "UPDATE sweeps SET state = ?2, proposed = ?3, counts = ?4, reason = ?5, ended_ms = ?6, "
+      "retried = ?7, slot_ms = ?8, run_priority = ?9, early_failures = ?10 "
       "WHERE uuid = ?1 AND (state < 4 OR state = ?2)");
   const std::string counts = PackUints(std::span<const uint64_t>(row.counts));
   update.Bind(1, row.id.value).Bind(2, Number(row.state)).Bind(3, row.proposed);
   update.BindBlob(4, counts).Bind(5, row.reason).Bind(6, row.ended_ms);
+  update.Bind(7, row.retried).Bind(8, row.slot_ms);
+  if (row.priority.has_value()) {
+    update.Bind(9, *row.priority);
+  } else {
+    update.BindNull(9);
+  }
+  const std::string failures = PackEarlyFailures(row.early_failures);
+  update.BindBlob(10, failures);
   SWITCHYARD_RETURN_IF_ERROR(update.Run());
   return db_.changes() == 1 ? OkStatus() : Contradiction("sweep", row.id.value.ToString());
 }
@@ -172,12 +189,19 @@ Status RowWriter::Put(const RunRow& row) {
       "need_count, max_parallel, timeout_ms, steps_total, created_ms, state, current_epoch, "
       "attempts, cancel_req, pause_req, prune_req, user_fail, crash_fail, infra_fail, "
       "infra_streak, progress_step, active_ms, not_before_ms, reason, queued_ms, started_ms, "
-      "ended_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, "
-      "1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', 0, 0, 0)");
+      "ended_ms, parent, policy, current_priority) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+      "?10, ?11, ?12, ?13, ?14, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', 0, 0, 0, ?15, ?16, ?8)");
   insert.Bind(1, row.id.value).Bind(2, sweep).Bind(3, row.project).Bind(4, row.run_key);
   insert.Bind(5, row.rerun).Bind(6, row.seed).Bind(7, row.router).Bind(8, row.priority);
   insert.Bind(9, Number(row.need.kind)).Bind(10, row.need.count).Bind(11, row.max_parallel);
   insert.Bind(12, row.timeout_ms).Bind(13, row.steps_total).Bind(14, row.created_ms);
+  if (row.parent.has_value()) {
+    insert.Bind(15, row.parent->value);
+  } else {
+    insert.BindNull(15);
+  }
+  const std::string policy = PackPolicy(row.policy);
+  insert.BindBlob(16, policy);
   SWITCHYARD_RETURN_IF_ERROR(insert.Run());
   const int64_t key = db_.last_insert_rowid();
   run_keys_[row.id.value] = key;
@@ -209,7 +233,8 @@ Status RowWriter::Put(const RunStatus& row) {
       "UPDATE runs SET state = ?2, current_epoch = ?3, attempts = ?4, cancel_req = ?5, "
       "pause_req = ?6, prune_req = ?7, user_fail = ?8, crash_fail = ?9, infra_fail = ?10, "
       "infra_streak = ?11, progress_step = ?12, active_ms = ?13, not_before_ms = ?14, "
-      "reason = ?15, queued_ms = ?16, started_ms = ?17, ended_ms = ?18 "
+      "reason = ?15, queued_ms = ?16, started_ms = ?17, ended_ms = ?18, "
+      "current_priority = ?19, alternative = ?20, evidence = ?21 "
       "WHERE id = ?1 AND (state < 5 OR state = ?2)");
   update.Bind(1, key).Bind(2, Number(row.state)).Bind(3, row.current_epoch.value);
   update.Bind(4, row.attempts).Bind(5, row.cancel_req).Bind(6, row.pause_req);
@@ -217,6 +242,8 @@ Status RowWriter::Put(const RunStatus& row) {
   update.Bind(10, row.infra_fail).Bind(11, row.infra_streak).Bind(12, row.progress_step);
   update.Bind(13, row.active_ms).Bind(14, row.not_before_ms).Bind(15, row.reason);
   update.Bind(16, row.queued_ms).Bind(17, row.started_ms).Bind(18, row.ended_ms);
+  const std::string evidence = PackEvidence(row.evidence);
+  update.Bind(19, row.priority).Bind(20, row.alternative).BindBlob(21, evidence);
   SWITCHYARD_RETURN_IF_ERROR(update.Run());
   if (db_.changes() != 1) return Contradiction("run", row.id.value.ToString());
   Statement links = db_.Prepare("UPDATE links SET state = ?2 WHERE run = ?1 AND state <> ?2");
@@ -240,13 +267,13 @@ Status RowWriter::Put(const AttemptStatus& row) {
   Statement update = db_.Prepare(
       "UPDATE attempts SET state = ?2, intent = ?3, stop_reason = ?4, end_class = ?5, "
       "reason = ?6, start_reported = ?7, resumed_epoch = ?8, resumed_step = ?9, "
-      "final_step = ?10, running_ms = ?11, ended_ms = ?12 "
+      "final_step = ?10, running_ms = ?11, ended_ms = ?12, grace_ms = ?13 "
       "WHERE epoch = ?1 AND (state < 5 OR state = ?2)");
   update.Bind(1, row.epoch.value).Bind(2, Number(row.state)).Bind(3, Number(row.intent));
   update.Bind(4, Number(row.stop_reason)).Bind(5, Number(row.end_class)).Bind(6, row.reason);
   update.Bind(7, row.start_reported).Bind(8, row.resumed_epoch.value);
   update.Bind(9, row.resumed_step).Bind(10, row.final_step).Bind(11, row.running_ms);
-  update.Bind(12, row.ended_ms);
+  update.Bind(12, row.ended_ms).Bind(13, row.grace_ms);
   SWITCHYARD_RETURN_IF_ERROR(update.Run());
   return db_.changes() == 1 ? OkStatus() : Contradiction("attempt", Text(row.epoch));
 }
@@ -434,10 +461,16 @@ Status RowWriter::TrimLog(const LogRow& row) {
 Status RowWriter::Put(const CheckpointRow& row) {
   SWITCHYARD_ASSIGN_OR_RETURN(const int64_t run, RunKey(row.run));
   Statement put = db_.Prepare(
-      "INSERT OR REPLACE INTO checkpoints(run, step, epoch, state, digest, bytes, path, store) "
-      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)");
+      "INSERT OR REPLACE INTO checkpoints(run, step, epoch, state, digest, bytes, path, store, "
+      "pinned, score, state_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)");
   put.Bind(1, run).Bind(2, row.step).Bind(3, row.epoch.value).Bind(4, Number(row.state));
   put.Bind(5, row.digest).Bind(6, row.bytes).Bind(7, row.path).Bind(8, row.store);
+  put.Bind(9, row.pinned).Bind(11, row.state_ms);
+  if (row.score.has_value()) {
+    put.Bind(10, std::bit_cast<uint64_t>(*row.score));
+  } else {
+    put.BindNull(10);
+  }
   return put.Run();
 }
 
@@ -488,16 +521,26 @@ Status RowWriter::Put(const WorkerRow& row) {
   const std::string labels = PackTexts(row.labels);
   Statement put = db_.Prepare(
       "INSERT INTO workers(uuid, incarnation, instance_id, pool, host, version, metrics_address, "
-      "checkpoint_store, threads_per_slot, labels, slots, admin, cordoned, cordon_reason) "
-      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) "
+      "checkpoint_store, threads_per_slot, labels, slots, admin, cordoned, cordon_reason, "
+      "memory_bytes, drain_deadline_ms) "
+      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) "
       "ON CONFLICT(uuid) DO UPDATE SET incarnation = ?2, instance_id = ?3, pool = ?4, host = ?5, "
       "version = ?6, metrics_address = ?7, checkpoint_store = ?8, threads_per_slot = ?9, "
-      "labels = ?10, slots = ?11, admin = ?12, cordoned = ?13, cordon_reason = ?14");
+      "labels = ?10, slots = ?11, admin = ?12, cordoned = ?13, cordon_reason = ?14, "
+      "memory_bytes = ?15, drain_deadline_ms = ?16");
   put.Bind(1, row.id.value).Bind(2, row.incarnation).Bind(3, row.instance_id).Bind(4, row.pool);
   put.Bind(5, row.host).Bind(6, row.version).Bind(7, row.metrics_address);
   put.Bind(8, row.checkpoint_store).Bind(9, row.threads_per_slot).BindBlob(10, labels);
   put.BindBlob(11, packed_slots).Bind(12, Number(row.admin)).Bind(13, row.cordoned);
-  return put.Bind(14, row.cordon_reason).Run();
+  put.Bind(14, row.cordon_reason).Bind(15, row.memory_bytes).Bind(16, row.drain_deadline_ms);
+  return put.Run();
+}
+
+Status RowWriter::Put(const UsageRow& row) {
+  Statement put =
+      db_.Prepare("INSERT OR REPLACE INTO usage(project, slot_seconds, at_ms) VALUES (?1, ?2, ?3)");
+  put.Bind(1, row.project).Bind(2, std::bit_cast<uint64_t>(row.slot_seconds)).Bind(3, row.at_ms);
+  return put.Run();
 }
 
 Status RowWriter::Put(const HistoryRow& row) {

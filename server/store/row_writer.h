@@ -70,6 +70,7 @@ class RowWriter {
   Status Put(const IdemRow& row);
   Status Put(const WorkerRow& row);
   Status Put(const HistoryRow& row);
+  Status Put(const UsageRow& row);
 
   Result<int64_t> SweepKey(SweepId id);
   Result<int64_t> RunKey(RunId id);

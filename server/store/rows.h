@@ -30,6 +30,7 @@ using scheduler::SummaryReset;
 using scheduler::SummaryRow;
 using scheduler::SweepRow;
 using scheduler::SweepStatus;
+using scheduler::UsageRow;
 using scheduler::WorkerRow;
 
 // One row to write. By type:
@@ -45,12 +46,13 @@ using scheduler::WorkerRow;
 //   ChunkRow, StreamEventRow, LogRow,
 //   HistoryRow                              append
 //   SummaryReset                            deletes the run's summaries
+//   UsageRow                                insert or replace by project
 //   IdemRow                                 insert
 // A RunRow and a SweepRow are always followed by their status in the same commit.
 using Write =
     std::variant<SweepRow, SweepStatus, LinkRow, RunRow, RunStatus, AttemptRow, AttemptStatus,
                  MemberRow, StreamRow, ChunkRow, StreamEventRow, LogRow, CheckpointRow, SummaryRow,
-                 SummaryReset, RunProgress, IdemRow, WorkerRow, HistoryRow>;
+                 SummaryReset, RunProgress, IdemRow, WorkerRow, HistoryRow, UsageRow>;
 
 struct Meta {
   std::string cluster_id;
@@ -74,10 +76,12 @@ struct Snapshot {
   std::vector<AttemptStatus> attempt_status;
   std::vector<MemberRow> members;  // of these attempts
   std::vector<StreamRow> streams;
-  std::vector<CheckpointRow> checkpoints;  // PUBLISHED ones of these runs
-  std::vector<SummaryRow> summaries;       // of these runs
+  // PUBLISHED ones of these runs; SUPERSEDED and TOMBSTONED ones of all runs.
+  std::vector<CheckpointRow> checkpoints;
+  std::vector<SummaryRow> summaries;  // of these runs
   std::vector<RunProgress> progress;
   std::vector<WorkerRow> workers;
+  std::vector<UsageRow> usage;
 };
 
 // ---------------------------------------------------------------- reading

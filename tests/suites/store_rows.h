@@ -26,7 +26,9 @@ inline SweepRow MakeSweep(uint64_t n) {
           .axes = {"model.moe.router", "", "train.lr"},
           .cells = 3,
           .runs = 6,
-          .created_ms = 1000 + static_cast<int64_t>(n)};
+          .created_ms = 1000 + static_cast<int64_t>(n),
+          .parent = MakeSweepId(700),
+          .budget_slot_ms = 3600000};
 }
 
 inline RunRow MakeRun(uint64_t n, uint64_t sweep) {
@@ -42,6 +44,19 @@ inline RunRow MakeRun(uint64_t n, uint64_t sweep) {
           .max_parallel = 4,
           .timeout_ms = 5000,
           .steps_total = 100,
+          .parent = MakeRunId(500),
+          .policy = {.profile = scheduler::Profile::kExclusive,
+                     .memory_bytes = uint64_t{1} << 40,
+                     .exclusive = true,
+                     .labels = {"rack=a", ""},
+                     .alternatives = {{.slots = {.kind = scheduler::SlotKind::kGpu, .count = 4},
+                                       .memory_bytes = 7}},
+                     .crash_budget = 5,
+                     .user_budget = 6,
+                     .user_codes = {42, 255},
+                     .keep_last = 3,
+                     .keep_best = 4,
+                     .is_maximized = true},
           .spec = "run spec with a common part " + std::to_string(n),
           .attempt_spec = "attempt spec " + std::to_string(n),
           .created_ms = 77};
@@ -61,7 +76,9 @@ inline WorkerRow MakeWorker(uint64_t n) {
           .slots = {{.index = 0}, {.index = 1, .kind = scheduler::SlotKind::kGpu, .uuid = "GPU-1"}},
           .admin = scheduler::AdminState::kDraining,
           .cordoned = true,
-          .cordon_reason = "wedged"};
+          .cordon_reason = "wedged",
+          .memory_bytes = uint64_t{1} << 41,
+          .drain_deadline_ms = 12345};
 }
 
 // Points of one series, seq and step from 1 on unless told.

@@ -136,26 +136,36 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
   const SweepStatus sweep_status{.id = MakeSweepId(1),
                                  .state = SweepState::kPaused,
                                  .proposed = 1,
+                                 .retried = 2,
                                  .counts = {0, 0, 0, 1, 0, 0, 0, 0, 0, 0},
                                  .reason = "why",
-                                 .ended_ms = 5};
-  const RunStatus run_status{.id = MakeRunId(1),
-                             .state = RunState::kActive,
-                             .current_epoch = {1ULL << 48 | 7},
-                             .attempts = 1,
-                             .cancel_req = true,
-                             .prune_req = true,
-                             .user_fail = 1,
-                             .crash_fail = 2,
-                             .infra_fail = 3,
-                             .infra_streak = 4,
-                             .progress_step = 5,
-                             .active_ms = 6,
-                             .not_before_ms = 7,
-                             .reason = "because",
-                             .queued_ms = 8,
-                             .started_ms = 9,
-                             .ended_ms = 10};
+                                 .ended_ms = 5,
+                                 .slot_ms = 77,
+                                 .priority = -4,
+                                 .early_failures = {{.signature = "user exit 3", .count = 4}}};
+  const RunStatus run_status{
+      .id = MakeRunId(1),
+      .state = RunState::kActive,
+      .current_epoch = {1ULL << 48 | 7},
+      .attempts = 1,
+      .priority = -9,
+      .alternative = 1,
+      .cancel_req = true,
+      .prune_req = true,
+      .user_fail = 1,
+      .crash_fail = 2,
+      .infra_fail = 3,
+      .infra_streak = 4,
+      .progress_step = 5,
+      .active_ms = 6,
+      .not_before_ms = 7,
+      .evidence = {.signatures = {{.text = "unknown signal 11", .step = 12, .progress_step = 10}},
+                   .workers = {{.worker = MakeWorkerId(1), .infra_ends = 2, .crashes = 1}},
+                   .crashes = 1},
+      .reason = "because",
+      .queued_ms = 8,
+      .started_ms = 9,
+      .ended_ms = 10};
   const AttemptRow attempt{.epoch = {1ULL << 48 | 7},
                            .run = MakeRunId(1),
                            .ordinal = 1,
@@ -170,6 +180,7 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
                                      .state = AttemptState::kStopping,
                                      .intent = scheduler::Intent::kCancel,
                                      .stop_reason = scheduler::StopReason::kCancel,
+                                     .grace_ms = 15000,
                                      .end_class = EndClass::kStopped,
                                      .reason = "asked",
                                      .start_reported = true,
@@ -201,7 +212,16 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
                                  .digest = "sha256:1",
                                  .bytes = 99,
                                  .path = "p",
-                                 .store = "s"};
+                                 .store = "s",
+                                 .pinned = true,
+                                 .score = -0.0,
+                                 .state_ms = 66};
+  const CheckpointRow tombstone{.run = MakeRunId(1),
+                                .epoch = attempt.epoch,
+                                .step = 40,
+                                .state = CheckpointState::kTombstoned,
+                                .store = "s"};
+  const UsageRow usage{.project = "default", .slot_seconds = 0.1, .at_ms = 5};
   const SummaryRow summary{.run = MakeRunId(1),
                            .series = "routing/load",
                            .is_vector = true,
@@ -221,8 +241,8 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
   const HistoryRow history{
       .at_ms = 1, .kind = "run_created", .ref = MakeRunId(1).value, .text = "created"};
   Commit({MakeSweep(1), sweep_status, MakeRun(1, 1), run_status, link, attempt, attempt_status,
-          member, stream, checkpoint, summary, RunProgress{.run = MakeRunId(1), .step = 42},
-          MakeWorker(1), history});
+          member, stream, checkpoint, tombstone, usage, summary,
+          RunProgress{.run = MakeRunId(1), .step = 42}, MakeWorker(1), history});
   Reopen();
 
   const Result<SweepInfo> sweep = store_->FindSweep("sweep.1", true);
@@ -234,10 +254,9 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
             std::tie(expected.id, expected.project, expected.name, expected.base_name,
                      expected.spec_hash, expected.rerun, expected.spec, expected.objective,
                      expected.axes, expected.cells, expected.runs, expected.created_ms));
-  EXPECT_EQ(std::tie(sweep->status.state, sweep->status.proposed, sweep->status.counts,
-                     sweep->status.reason, sweep->status.ended_ms),
-            std::tie(sweep_status.state, sweep_status.proposed, sweep_status.counts,
-                     sweep_status.reason, sweep_status.ended_ms));
+  EXPECT_EQ(std::tie(sweep->row.parent, sweep->row.budget_slot_ms),
+            std::tie(expected.parent, expected.budget_slot_ms));
+  EXPECT_EQ(sweep->status, sweep_status);
 
   const Result<RunPage> runs = store_->ListRuns({.series = {"routing/load", "none"}}, "", 10);
   ASSERT_TRUE(runs.ok()) << runs.status().ToString();
@@ -251,18 +270,8 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
       std::tie(row.id, row.sweep, row.project, row.run_key, row.rerun, row.seed, row.router,
                row.priority, row.need, row.max_parallel, row.timeout_ms, row.steps_total,
                row.created_ms));
-  EXPECT_EQ(std::tie(run.status.state, run.status.current_epoch, run.status.attempts,
-                     run.status.cancel_req, run.status.pause_req, run.status.prune_req,
-                     run.status.user_fail, run.status.crash_fail, run.status.infra_fail,
-                     run.status.infra_streak, run.status.progress_step, run.status.active_ms,
-                     run.status.not_before_ms, run.status.reason, run.status.queued_ms,
-                     run.status.started_ms, run.status.ended_ms),
-            std::tie(run_status.state, run_status.current_epoch, run_status.attempts,
-                     run_status.cancel_req, run_status.pause_req, run_status.prune_req,
-                     run_status.user_fail, run_status.crash_fail, run_status.infra_fail,
-                     run_status.infra_streak, run_status.progress_step, run_status.active_ms,
-                     run_status.not_before_ms, run_status.reason, run_status.queued_ms,
-                     run_status.started_ms, run_status.ended_ms));
+  EXPECT_EQ(std::tie(run.row.parent, run.row.policy), std::tie(row.parent, row.policy));
+  EXPECT_EQ(run.status, run_status);
   EXPECT_EQ(run.link.columns, link.columns);
   EXPECT_EQ(run.sweep_name, "sweep.1");
   EXPECT_EQ(run.step, 42u);
@@ -292,14 +301,7 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
       std::tie(attempt.epoch, attempt.run, attempt.ordinal, attempt.worker, attempt.pool,
                attempt.assign_rev, attempt.resume_epoch, attempt.resume_step, attempt.resume_path,
                attempt.created_ms));
-  EXPECT_EQ(
-      std::tie(a.status.state, a.status.intent, a.status.stop_reason, a.status.end_class,
-               a.status.reason, a.status.start_reported, a.status.resumed_epoch,
-               a.status.resumed_step, a.status.final_step, a.status.running_ms, a.status.ended_ms),
-      std::tie(attempt_status.state, attempt_status.intent, attempt_status.stop_reason,
-               attempt_status.end_class, attempt_status.reason, attempt_status.start_reported,
-               attempt_status.resumed_epoch, attempt_status.resumed_step, attempt_status.final_step,
-               attempt_status.running_ms, attempt_status.ended_ms));
+  EXPECT_EQ(a.status, attempt_status);
   ASSERT_THAT(a.members, SizeIs(1));
   const MemberRow& m = a.members[0];
   EXPECT_EQ(std::tie(m.epoch, m.rank, m.worker, m.slots, m.state, m.exit_code, m.signal,
@@ -311,11 +313,16 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
 
   const Result<std::vector<CheckpointRow>> checkpoints = store_->ListCheckpoints(MakeRunId(1));
   ASSERT_TRUE(checkpoints.ok());
-  ASSERT_THAT(*checkpoints, SizeIs(1));
-  const CheckpointRow& c = (*checkpoints)[0];
-  EXPECT_EQ(std::tie(c.run, c.epoch, c.step, c.state, c.digest, c.bytes, c.path, c.store),
+  ASSERT_THAT(*checkpoints, SizeIs(2));
+  const CheckpointRow& c = (*checkpoints)[1];
+  EXPECT_EQ(std::tie(c.run, c.epoch, c.step, c.state, c.digest, c.bytes, c.path, c.store, c.pinned,
+                     c.state_ms),
             std::tie(checkpoint.run, checkpoint.epoch, checkpoint.step, checkpoint.state,
-                     checkpoint.digest, checkpoint.bytes, checkpoint.path, checkpoint.store));
+                     checkpoint.digest, checkpoint.bytes, checkpoint.path, checkpoint.store,
+                     checkpoint.pinned, checkpoint.state_ms));
+  ASSERT_TRUE(c.score.has_value());
+  EXPECT_TRUE(std::signbit(*c.score)) << "its bits are kept";
+  EXPECT_FALSE((*checkpoints)[0].score.has_value());
 
   const Result<std::vector<HistoryRow>> events = store_->ListHistory(MakeRunId(1).value, 5);
   ASSERT_TRUE(events.ok());
@@ -333,7 +340,10 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
   EXPECT_THAT(snapshot->attempts, SizeIs(1));
   EXPECT_THAT(snapshot->members, SizeIs(1));
   EXPECT_THAT(snapshot->streams, ElementsAre(stream));
-  EXPECT_THAT(snapshot->checkpoints, SizeIs(1));
+  EXPECT_THAT(snapshot->checkpoints, SizeIs(2)) << "the published one, and the tombstone";
+  ASSERT_THAT(snapshot->usage, SizeIs(1));
+  EXPECT_EQ(snapshot->usage[0].project, "default");
+  EXPECT_EQ(snapshot->usage[0].slot_seconds, 0.1);
   EXPECT_THAT(snapshot->summaries, SizeIs(1));
   ASSERT_THAT(snapshot->progress, SizeIs(1));
   EXPECT_EQ(snapshot->progress[0].step, 42u);
