@@ -39,7 +39,6 @@ Result<scheduler::MemberReport> FromProto(const pb::MemberReport& report) {
       out.state = scheduler::RecordState::kLaunching;
       break;
     case pb::MEMBER_STATE_RUNNING:
-    case pb::MEMBER_STATE_WEDGED:  // alive still: its slots stay taken
       out.state = scheduler::RecordState::kRunning;
       break;
     case pb::MEMBER_STATE_EXITED:
@@ -47,6 +46,9 @@ Result<scheduler::MemberReport> FromProto(const pb::MemberReport& report) {
       break;
     case pb::MEMBER_STATE_REFUSED:
       out.state = scheduler::RecordState::kRefused;
+      break;
+    case pb::MEMBER_STATE_WEDGED:
+      out.state = scheduler::RecordState::kWedged;
       break;
     default:
       return InvalidArgument(
@@ -83,6 +85,13 @@ Result<Uuid> ParseUuid(std::string_view text, std::string_view field) {
         StrCat(field, " '", EscapeForTerminal(text.substr(0, 64)), "' is not a uuid"));
   }
   return id;
+}
+
+Result<scheduler::Verb> VerbOf(int action) {
+  if (action < pb::ACTION_CANCEL || action > pb::ACTION_PRIORITY) {
+    return InvalidArgument(StrCat("action ", action, " is not known"));
+  }
+  return static_cast<scheduler::Verb>(action);
 }
 
 Status CheckRequestId(const std::string& request_id) {
@@ -155,6 +164,7 @@ Result<scheduler::Register> FromProto(const pb::RegisterRequest& request) {
   row.metrics_address = request.metrics_address();
   row.checkpoint_store = request.checkpoint_store();
   row.threads_per_slot = std::max(1u, request.threads_per_slot());
+  row.memory_bytes = std::min(request.memory_bytes(), kSeqMax);
   out.seen_generation = request.seen_generation();
   out.seen_boot = request.seen_boot();
   out.nonce = NewUuidV4().ToString();
@@ -177,6 +187,14 @@ Result<scheduler::Heartbeat> FromProto(const pb::HeartbeatRequest& request) {
   for (const pb::MemberReport& report : request.observed()) {
     SWITCHYARD_ASSIGN_OR_RETURN(scheduler::MemberReport member, FromProto(report));
     out.observed.push_back(std::move(member));
+  }
+  if (request.deleted_checkpoints_size() > static_cast<int>(kRecordsMax)) {
+    return InvalidArgument(StrCat("at most ", kRecordsMax, " deleted checkpoints are taken"));
+  }
+  for (const pb::CheckpointRef& ref : request.deleted_checkpoints()) {
+    SWITCHYARD_ASSIGN_OR_RETURN(const Uuid run,
+                                ParseUuid(ref.run_id(), "deleted_checkpoints.run_id"));
+    out.deleted.push_back({.run = {run}, .epoch = {ref.epoch()}, .step = ref.step()});
   }
   out.random = NewUuidV4().low;
   return out;
@@ -258,6 +276,13 @@ void ToProto(const Desired& desired, pb::HeartbeatResponse* out) {
     one->set_epoch(ref.epoch.value);
     one->set_rank(ref.rank);
   }
+  for (const scheduler::CheckpointRow& row : desired.gc_checkpoints) {
+    pb::CheckpointRef* one = out->add_delete_checkpoints();
+    one->set_run_id(row.run.value.ToString());
+    one->set_epoch(row.epoch.value);
+    one->set_step(row.step);
+    one->set_store(row.store);
+  }
 }
 
 void ToProto(const store::SweepInfo& info, pb::Sweep* out) {
@@ -268,7 +293,7 @@ void ToProto(const store::SweepInfo& info, pb::Sweep* out) {
   out->set_project(info.row.project);
   out->set_state(static_cast<pb::SweepState>(info.status.state));
   out->set_cells(info.row.cells);
-  out->set_runs(info.row.runs);
+  out->set_runs(info.row.runs + info.status.retried);
   pb::RunCounts* counts = out->mutable_counts();
   counts->set_waiting(info.row.runs - std::min(info.row.runs, info.status.proposed));
   counts->set_queued(count(RunState::kQueued) + count(RunState::kBackoff));
@@ -282,6 +307,9 @@ void ToProto(const store::SweepInfo& info, pb::Sweep* out) {
   for (const std::string& axis : info.row.axes) out->add_axes(axis);
   if (!info.row.spec.empty()) out->mutable_spec()->ParseFromString(info.row.spec);
   out->set_spec_hash(info.row.spec_hash);
+  out->set_reason(info.status.reason);
+  if (info.row.parent.has_value()) out->set_parent_id(info.row.parent->value.ToString());
+  out->set_slot_ms(info.status.slot_ms);
 }
 
 void ToProto(const scheduler::SummaryRow& row, pb::SeriesSummary* out) {
@@ -323,6 +351,8 @@ void ToProto(const store::RunInfo& info, pb::Run* out) {
     out->set_worker(info.worker_host.empty() ? info.worker.value.ToString() : info.worker_host);
   }
   out->set_router(info.row.router);
+  out->set_priority(info.status.priority);
+  if (info.row.parent.has_value()) out->set_parent_id(info.row.parent->value.ToString());
 }
 
 void ToProto(const store::AttemptInfo& info, pb::Attempt* out) {
@@ -348,6 +378,7 @@ void ToProto(const scheduler::CheckpointRow& row, pb::Checkpoint* out) {
   out->set_digest(row.digest);
   out->set_size_bytes(row.bytes);
   out->set_path(row.path);
+  out->set_pinned(row.pinned);
 }
 
 void ToProto(const WorkerInfo& info, pb::Worker* out) {
@@ -366,6 +397,10 @@ void ToProto(const WorkerInfo& info, pb::Worker* out) {
   out->set_version(info.row.version);
   out->set_metrics_address(info.row.metrics_address);
   for (const RunId run : info.runs) out->add_runs(run.value.ToString());
+  for (const std::string& label : info.row.labels) out->add_labels(label);
+  out->set_cordon_reason(info.row.cordon_reason);
+  out->set_memory_bytes(info.row.memory_bytes);
+  out->set_drain_deadline_ms(info.row.drain_deadline_ms);
 }
 
 }  // namespace switchyard::api

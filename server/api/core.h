@@ -52,6 +52,7 @@ struct Desired {
   uint64_t echo_sent_boottime_ns = 0;
   std::vector<WantedAttempt> want;
   std::vector<scheduler::AttemptRef> gc;
+  std::vector<scheduler::CheckpointRow> gc_checkpoints;
   uint32_t heartbeat_ms = 0;
   uint32_t workers = 0;
 };
@@ -82,12 +83,28 @@ struct SubmitReply {
   uint64_t reused = 0;
 };
 
-struct CancelInput {
+// One verb on one sweep, run or worker.
+struct SteerInput {
   // Exactly one.
   std::optional<SweepId> sweep;
   std::optional<RunId> run;
+  std::optional<WorkerId> worker;
+  scheduler::Verb verb = scheduler::Verb::kCancel;                    // of a sweep or run
+  scheduler::WorkerVerb worker_verb = scheduler::WorkerVerb::kDrain;  // of a worker
+  int32_t priority = 0;                                               // kPriority
+  std::optional<uint32_t> deadline_ms;                                // kDrain
   std::string reason;
   std::string request_id;
+};
+
+struct RetryInput {
+  SweepId sweep;
+  std::vector<RunId> runs;  // of this sweep; what stands or lives is left out
+  std::string request_id;
+};
+struct RetryReply {
+  store::SweepInfo sweep;  // that holds the new runs
+  uint64_t runs_made = 0;
 };
 
 struct WorkerInfo {
@@ -118,7 +135,9 @@ class Core {
   virtual void AppendLog(scheduler::AppendLog event, std::string data,
                          Callback<uint64_t> committed) = 0;
   virtual void Submit(SubmitInput input, Callback<SubmitReply> done) = 0;
-  virtual void Cancel(CancelInput input, Callback<uint64_t> runs_affected) = 0;
+  virtual void Steer(SteerInput input, Callback<uint64_t> runs_affected) = 0;
+  virtual void Retry(RetryInput input, Callback<RetryReply> done) = 0;
+  virtual void Pin(scheduler::PinCheckpoint event, Callback<uint64_t> done) = 0;
   // Empty when the run is not in memory.
   virtual void Explain(RunId run, Callback<std::vector<std::string>> done) = 0;
   virtual void ListWorkers(Callback<std::vector<WorkerInfo>> done) = 0;

@@ -19,6 +19,8 @@ namespace pb = ::switchyard::v1;
 
 // Runs a person would not read further than.
 constexpr size_t kFaultsShown = 20;
+// More than any cluster has; keeps the milliseconds exact.
+constexpr double kSlotHoursMax = 1e9;
 
 Status FaultStatus(std::vector<spec::Fault> faults) {
   const size_t all = faults.size();
@@ -54,6 +56,49 @@ pb::ObjectiveSpec ResolveObjective(const pb::SweepSpec& sweep, const pb::RunSpec
   return objective;
 }
 
+scheduler::SlotNeed SlotsOf(uint32_t gpus, uint32_t cpu_slots) {
+  return gpus > 0 ? scheduler::SlotNeed{scheduler::SlotKind::kGpu, gpus}
+                  : scheduler::SlotNeed{scheduler::SlotKind::kCpu, std::max(1u, cpu_slots)};
+}
+
+scheduler::RunPolicy PolicyOf(const pb::PolicySpec& policy, const pb::ObjectiveSpec& objective) {
+  scheduler::RunPolicy out;
+  const pb::ResourceSpec& resources = policy.resources();
+  switch (policy.on_disconnect()) {
+    case pb::ON_DISCONNECT_EXCLUSIVE:
+      out.profile = scheduler::Profile::kExclusive;
+      break;
+    case pb::ON_DISCONNECT_LOCAL:
+      out.profile = scheduler::Profile::kLocal;
+      break;
+    default:
+      out.profile = scheduler::Profile::kResilient;
+  }
+  out.memory_bytes = resources.memory_bytes();
+  out.exclusive = resources.exclusive();
+  out.labels = {resources.labels().begin(), resources.labels().end()};
+  for (const pb::ResourceAlternative& alternative : resources.alternatives()) {
+    // Fields that it does not set are those of the resources.
+    scheduler::ResourceNeed need;
+    need.slots =
+        SlotsOf(alternative.has_gpus() ? alternative.gpus() : resources.gpus(),
+                alternative.has_cpu_slots() ? alternative.cpu_slots() : resources.cpu_slots());
+    need.memory_bytes =
+        alternative.has_memory_bytes() ? alternative.memory_bytes() : resources.memory_bytes();
+    out.alternatives.push_back(need);
+  }
+  for (const uint32_t code : policy.retry().exit_codes()) {
+    out.user_codes.push_back(static_cast<int32_t>(code));
+  }
+  if (!out.user_codes.empty()) {
+    out.user_budget = policy.retry().has_max() ? policy.retry().max() : 2;
+  }
+  if (policy.checkpoint().has_keep_last()) out.keep_last = policy.checkpoint().keep_last();
+  if (policy.checkpoint().has_keep_best()) out.keep_best = policy.checkpoint().keep_best();
+  out.is_maximized = objective.goal() == pb::GOAL_MAXIMIZE;
+  return out;
+}
+
 scheduler::PlannedRun MakeRow(const spec::PlannedRun& planned, const std::string& project,
                               const pb::ObjectiveSpec& objective, int64_t unix_ms) {
   scheduler::PlannedRun out;
@@ -67,10 +112,8 @@ scheduler::PlannedRun MakeRow(const spec::PlannedRun& planned, const std::string
   row.router = planned.router;
   const pb::PolicySpec& policy = *planned.policy;
   row.priority = policy.priority();
-  row.need = policy.resources().gpus() > 0
-                 ? scheduler::SlotNeed{scheduler::SlotKind::kGpu, policy.resources().gpus()}
-                 : scheduler::SlotNeed{scheduler::SlotKind::kCpu,
-                                       std::max(1u, policy.resources().cpu_slots())};
+  row.need = SlotsOf(policy.resources().gpus(), policy.resources().cpu_slots());
+  row.policy = PolicyOf(policy, objective);
   row.max_parallel = policy.max_parallel();
   row.timeout_ms = policy.timeout_ms();
   row.steps_total = planned.run->train().steps();
@@ -123,6 +166,8 @@ Result<std::shared_ptr<const Expansion>> Expansion::Make(const pb::SweepSpec& sp
   row.axes = out->plan_->axes();
   row.cells = out->plan_->cell_count();
   row.runs = out->plan_->run_count();
+  row.budget_slot_ms = static_cast<uint64_t>(
+      std::min(std::max(0.0, spec.budget().slot_hours()), kSlotHoursMax) * 3600 * 1000);
   return std::shared_ptr<const Expansion>(std::move(out));
 }
 

@@ -111,9 +111,12 @@ class RunService final : public pb::RunService::CallbackService {
   grpc::ServerUnaryReactor* GetRun(grpc::CallbackServerContext* context,
                                    const pb::GetRunRequest* request,
                                    pb::RunDetail* response) override;
-  grpc::ServerUnaryReactor* CancelRun(grpc::CallbackServerContext* context,
-                                      const pb::CancelRunRequest* request,
-                                      pb::CancelRunResponse* response) override;
+  grpc::ServerUnaryReactor* ControlRun(grpc::CallbackServerContext* context,
+                                       const pb::ControlRunRequest* request,
+                                       pb::ControlRunResponse* response) override;
+  grpc::ServerUnaryReactor* PinCheckpoint(grpc::CallbackServerContext* context,
+                                          const pb::PinCheckpointRequest* request,
+                                          pb::PinCheckpointResponse* response) override;
   grpc::ServerUnaryReactor* ExplainRun(grpc::CallbackServerContext* context,
                                        const pb::ExplainRunRequest* request,
                                        pb::ExplainRunResponse* response) override;
@@ -141,13 +144,15 @@ grpc::ServerUnaryReactor* RunService::GetRun(grpc::CallbackServerContext* contex
   });
 }
 
-grpc::ServerUnaryReactor* RunService::CancelRun(grpc::CallbackServerContext* context,
-                                                const pb::CancelRunRequest* request,
-                                                pb::CancelRunResponse* response) {
-  CallPtr call = context_.Start(context, Method::kCancelRun);
+grpc::ServerUnaryReactor* RunService::ControlRun(grpc::CallbackServerContext* context,
+                                                 const pb::ControlRunRequest* request,
+                                                 pb::ControlRunResponse* response) {
+  CallPtr call = context_.Start(context, Method::kControlRun);
   grpc::ServerUnaryReactor* reactor = call->reactor();
   Status valid = CheckRequestId(request->request_id());
   if (valid.ok()) valid = CheckText(request->reason(), "reason");
+  const Result<scheduler::Verb> verb = VerbOf(request->action());
+  if (valid.ok()) valid = verb.status();
   if (!valid.ok()) {
     call->Finish(valid);
     return reactor;
@@ -158,11 +163,13 @@ grpc::ServerUnaryReactor* RunService::CancelRun(grpc::CallbackServerContext* con
     if (!store.ok()) return call->Finish(store.status());
     const Result<store::RunInfo> found = (*store)->FindRun(request->run());
     if (!found.ok()) return call->Finish(found.status());
-    CancelInput input;
+    SteerInput input;
     input.run = found->row.id;
+    input.verb = *verb;
+    input.priority = request->priority();
     input.reason = request->reason();
     input.request_id = request->request_id();
-    core->Cancel(std::move(input), [=](const Result<uint64_t>& affected) {
+    core->Steer(std::move(input), [=](const Result<uint64_t>& affected) {
       if (!affected.ok()) return call->Finish(affected.status());
       // As it stands after the commit.
       readers->Post([=](Result<store::ReadStore*> again) {
@@ -172,6 +179,37 @@ grpc::ServerUnaryReactor* RunService::CancelRun(grpc::CallbackServerContext* con
         call->Finish(run.status());
       });
     });
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* RunService::PinCheckpoint(grpc::CallbackServerContext* context,
+                                                    const pb::PinCheckpointRequest* request,
+                                                    pb::PinCheckpointResponse* response) {
+  CallPtr call = context_.Start(context, Method::kPinCheckpoint);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  Core* core = context_.core;
+  context_.readers->Post([=](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    const Result<store::RunInfo> run = (*store)->FindRun(request->run());
+    if (!run.ok()) return call->Finish(run.status());
+    const Result<std::vector<scheduler::CheckpointRow>> rows =
+        (*store)->ListCheckpoints(run->row.id);
+    if (!rows.ok()) return call->Finish(rows.status());
+    // Of two attempts that reached the step, the newer one's.
+    const scheduler::CheckpointRow* found = nullptr;
+    for (const scheduler::CheckpointRow& row : *rows) {
+      if (row.step == request->step()) found = &row;
+    }
+    if (found == nullptr) {
+      return call->Finish(
+          NotFound(StrCat("run ", request->run(), " has no checkpoint at step ", request->step())));
+    }
+    ToProto(*found, response->mutable_checkpoint());
+    response->mutable_checkpoint()->set_pinned(request->pinned());
+    core->Pin({.checkpoint = {.run = found->run, .epoch = found->epoch, .step = found->step},
+               .pinned = request->pinned()},
+              [call](const Result<uint64_t>& done) { call->Finish(done.status()); });
   });
   return reactor;
 }

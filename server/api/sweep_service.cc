@@ -28,6 +28,7 @@ constexpr uint64_t kCellsShown = 100;
 constexpr uint64_t kCellsMax = 1000;
 // Runs of a plan whose reuse is looked up one by one; larger plans say what the first ones reuse.
 constexpr uint64_t kReuseLookups = 20000;
+constexpr int kRetriesMax = 1000;
 
 Status CheckSpec(const pb::SweepSpec& spec) {
   if (spec.ByteSizeLong() > kSpecBytesMax) {
@@ -126,9 +127,12 @@ class SweepService final : public pb::SweepService::CallbackService {
   grpc::ServerUnaryReactor* GetSweep(grpc::CallbackServerContext* context,
                                      const pb::GetSweepRequest* request,
                                      pb::Sweep* response) override;
-  grpc::ServerUnaryReactor* CancelSweep(grpc::CallbackServerContext* context,
-                                        const pb::CancelSweepRequest* request,
-                                        pb::CancelSweepResponse* response) override;
+  grpc::ServerUnaryReactor* ControlSweep(grpc::CallbackServerContext* context,
+                                         const pb::ControlSweepRequest* request,
+                                         pb::ControlSweepResponse* response) override;
+  grpc::ServerUnaryReactor* RetryRuns(grpc::CallbackServerContext* context,
+                                      const pb::RetryRunsRequest* request,
+                                      pb::RetryRunsResponse* response) override;
 
  private:
   const ServiceContext context_;
@@ -212,13 +216,15 @@ grpc::ServerUnaryReactor* SweepService::GetSweep(grpc::CallbackServerContext* co
   return reactor;
 }
 
-grpc::ServerUnaryReactor* SweepService::CancelSweep(grpc::CallbackServerContext* context,
-                                                    const pb::CancelSweepRequest* request,
-                                                    pb::CancelSweepResponse* response) {
-  CallPtr call = context_.Start(context, Method::kCancelSweep);
+grpc::ServerUnaryReactor* SweepService::ControlSweep(grpc::CallbackServerContext* context,
+                                                     const pb::ControlSweepRequest* request,
+                                                     pb::ControlSweepResponse* response) {
+  CallPtr call = context_.Start(context, Method::kControlSweep);
   grpc::ServerUnaryReactor* reactor = call->reactor();
   Status valid = CheckRequestId(request->request_id());
   if (valid.ok()) valid = CheckText(request->reason(), "reason");
+  const Result<scheduler::Verb> verb = VerbOf(request->action());
+  if (valid.ok()) valid = verb.status();
   if (!valid.ok()) {
     call->Finish(valid);
     return reactor;
@@ -229,13 +235,65 @@ grpc::ServerUnaryReactor* SweepService::CancelSweep(grpc::CallbackServerContext*
     const Result<store::SweepInfo> sweep =
         (*store)->FindSweep(request->sweep(), /*with_spec=*/false);
     if (!sweep.ok()) return call->Finish(sweep.status());
-    CancelInput input;
+    SteerInput input;
     input.sweep = sweep->row.id;
+    input.verb = *verb;
+    input.priority = request->priority();
     input.reason = request->reason();
     input.request_id = request->request_id();
-    core->Cancel(std::move(input), [call, response](const Result<uint64_t>& affected) {
+    core->Steer(std::move(input), [call, response](const Result<uint64_t>& affected) {
       if (affected.ok()) response->set_runs_affected(*affected);
       call->Finish(affected.status());
+    });
+  });
+  return reactor;
+}
+
+// Runs by their numbers in the sweep; none given: all that have failed or were quarantined.
+Result<RetryInput> PlanRetry(store::ReadStore& store, const pb::RetryRunsRequest& request) {
+  SWITCHYARD_ASSIGN_OR_RETURN(const store::SweepInfo sweep,
+                              store.FindSweep(request.sweep(), /*with_spec=*/false));
+  RetryInput input{.sweep = sweep.row.id, .runs = {}, .request_id = request.request_id()};
+  if (request.numbers_size() > kRetriesMax) {
+    return InvalidArgument(
+        StrCat(request.numbers_size(), " runs, at most ", kRetriesMax, " are retried in one call"));
+  }
+  for (const uint64_t number : request.numbers()) {
+    SWITCHYARD_ASSIGN_OR_RETURN(const store::RunInfo run,
+                                store.FindRun(StrCat(sweep.row.name, "/", number)));
+    input.runs.push_back(run.row.id);
+  }
+  if (request.numbers_size() > 0) return input;
+  const store::RunFilter filter{
+      .sweep = sweep.row.id,
+      .states = {scheduler::RunState::kFailed, scheduler::RunState::kQuarantined},
+      .series = {}};
+  SWITCHYARD_ASSIGN_OR_RETURN(const store::RunPage page, store.ListRuns(filter, "", kRetriesMax));
+  for (const store::RunInfo& run : page.runs) input.runs.push_back(run.row.id);
+  return input;
+}
+
+grpc::ServerUnaryReactor* SweepService::RetryRuns(grpc::CallbackServerContext* context,
+                                                  const pb::RetryRunsRequest* request,
+                                                  pb::RetryRunsResponse* response) {
+  CallPtr call = context_.Start(context, Method::kRetryRuns);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  const Status valid = CheckRequestId(request->request_id());
+  if (!valid.ok()) {
+    call->Finish(valid);
+    return reactor;
+  }
+  Core* core = context_.core;
+  context_.readers->Post([=](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    Result<RetryInput> input = PlanRetry(**store, *request);
+    if (!input.ok()) return call->Finish(input.status());
+    core->Retry(*std::move(input), [call, response](const Result<RetryReply>& reply) {
+      if (reply.ok()) {
+        ToProto(reply->sweep, response->mutable_sweep());
+        response->set_runs_made(reply->runs_made);
+      }
+      call->Finish(reply.status());
     });
   });
   return reactor;

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -107,6 +108,9 @@ grpc::ServerUnaryReactor* WorkerService::Append(grpc::CallbackServerContext* con
   input.event = *std::move(event);
   input.batch = *std::move(batch);
   input.event.lines = input.batch->facts;
+  for (const SeriesDelta& delta : input.batch->deltas) {
+    input.event.last_step = std::max(input.event.last_step, delta.last_step);
+  }
   input.bytes = request->blob().size();
   input.oldest_age_ms = request->oldest_age_ms();
   context_.core->Append(std::move(input), [call, response](const Result<AppendReply>& reply) {

@@ -31,6 +31,7 @@
 #include "server/api/run_service.h"
 #include "server/api/sweep_service.h"
 #include "server/api/worker_service.h"
+#include "server/app/ballast.h"
 #include "server/app/notify.h"
 #include "server/app/query_pool.h"
 #include "server/app/reducer.h"
@@ -121,6 +122,11 @@ Status WriteReady(const Config& config, int loopback_port, const std::string& me
              "\",\"metrics\":\"", metrics, "\"}\n"));
 }
 
+uint64_t BallastFor(const std::string& data_dir) {
+  const Result<DiskSpace> disk = GetDiskSpace(data_dir);
+  return disk.ok() ? Ballast::BytesFor(disk->size_bytes) : 0;
+}
+
 void WaitForSignal(const sigset_t& signals, const Reducer& reducer) {
   while (true) {
     const timespec timeout{.tv_sec = kWatchdogPing.count(), .tv_nsec = 0};
@@ -172,7 +178,9 @@ Status Serve(const Config& config) {
   api::ClientTracker clients;
   SWITCHYARD_ASSIGN_OR_RETURN(std::unique_ptr<Reducer> reducer,
                               Reducer::Make(std::move(store), &families, &clients, &live_runs,
-                                            {.data_dir = config.data_dir, .metrics_address = {}}));
+                                            {.data_dir = config.data_dir,
+                                             .metrics_address = {},
+                                             .ballast_bytes = BallastFor(config.data_dir)}));
   SWITCHYARD_FAILPOINT("serve.state_loaded");
   QueryPool queries(std::move(readers), &families);
 

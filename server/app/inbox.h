@@ -22,6 +22,8 @@ struct Input {
   size_t bytes = 0;
   // Needs everything before it committed, and shares its transaction with nothing before it.
   bool is_barrier = false;
+  // False: only reads, and is answered also while nothing can be written.
+  bool writes = true;
   // Decides and applies through the turn. Called again, alone, after a failed group.
   std::function<void(Turn&)> decide;
   // Called instead of what `decide` would have released.

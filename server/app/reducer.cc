@@ -28,6 +28,11 @@ constexpr int64_t kProbeMs = 1000;
 constexpr int kIdleWorkMs = 20;
 constexpr int64_t kIdleEveryMs = 1000;
 constexpr int kExitOutcomeUnknown = 70;
+// Reasons of DEGRADED, by their index in Families::degraded.
+constexpr int kDiskFull = 0;
+constexpr int kDiskLow = 1;
+constexpr int kReadError = 2;
+constexpr char kCannotWrite[] = "the coordinator cannot write now; try again later";
 
 double SecondsSince(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
@@ -40,6 +45,9 @@ void AppendRow(const Change& change, std::vector<store::Write>* out) {
         using Row = std::decay_t<decltype(row)>;
         if constexpr (!std::is_same_v<Row, scheduler::WorkerContact> &&
                       !std::is_same_v<Row, scheduler::AttemptObserved> &&
+                      !std::is_same_v<Row, scheduler::AttemptStep> &&
+                      !std::is_same_v<Row, scheduler::AgentRestarted> &&
+                      !std::is_same_v<Row, scheduler::InfraEnd> &&
                       !std::is_same_v<Row, scheduler::WantChanged>) {
           out->emplace_back(row);
         }
@@ -86,7 +94,7 @@ void Coalesce(std::vector<store::Write>* writes) {
 scheduler::Decision Turn::Decide(const scheduler::Event& event) {
   const auto start = SteadyClock::now();
   scheduler::Decision decision = scheduler::Decide(reducer_.state_, event, now_);
-  reducer_.families_->Observe(reducer_.state_, decision);
+  reducer_.families_->Observe(reducer_.state_, decision, &counts_);
   reducer_.BeforeApply(decision);
   scheduler::Apply(decision.changes, now_, &reducer_.state_);
   for (const Change& change : decision.changes) AppendRow(change, &writes_);
@@ -103,6 +111,7 @@ Reducer::Reducer(std::unique_ptr<store::Store> store, server_metrics::Families* 
       options_(std::move(options)),
       inbox_(families),
       clock_(options_.restart_grace),
+      ballast_(StrCat(options_.data_dir, "/ballast"), options_.ballast_bytes),
       metrics_address_(options_.metrics_address) {}
 
 Result<std::unique_ptr<Reducer>> Reducer::Make(std::unique_ptr<store::Store> store,
@@ -173,7 +182,8 @@ Status Reducer::LoadState() {
                                .members = std::move(snapshot.members),
                                .streams = std::move(snapshot.streams),
                                .checkpoints = std::move(snapshot.checkpoints),
-                               .workers = std::move(snapshot.workers)},
+                               .workers = std::move(snapshot.workers),
+                               .usage = std::move(snapshot.usage)},
                               now);
   state_.rev_n = std::max(state_.rev_n, rev_n);
   for (const auto& [id, contact] : contacts) {
@@ -203,6 +213,10 @@ Status Reducer::LoadState() {
 
 void Reducer::Start(QueryPool* queries) {
   queries_ = queries;
+  if (const Status status = ballast_.Fill(); !status.ok()) {
+    LogError(status.ToString());
+    Degrade(kDiskLow);
+  }
   last_pass_ms_ = MonotonicNow().ms;
   thread_ = std::thread([this] { Loop(); });
 }
@@ -258,13 +272,21 @@ void Reducer::Loop() {
   EndParked(/*all=*/true);
 }
 
-void Reducer::RunGroup(std::vector<Input> group) {
+void Reducer::RunGroup(std::vector<Input> group, bool places) {
   const bool was_degraded = degraded_ >= 0;
   Turn turn(this, MakeNow());
+  if (!ballast_.is_whole()) {
+    // There is room only because the ballast was given up: nothing but contacts and reading.
+    std::erase_if(group, [](const Input& input) {
+      const bool writes = input.writes && input.queue != QueueClass::kHeartbeat;
+      if (writes && input.refuse) input.refuse(Unavailable(kCannotWrite));
+      return writes;
+    });
+  }
   for (Input& input : group) input.decide(turn);
   const size_t inputs = group.size();
   // Placing writes: not in the group of a heartbeat while nothing can be written.
-  if (needs_schedule_ && !was_degraded) RunSchedule(turn);
+  const bool has_placed = places && needs_schedule_ && !was_degraded && RunSchedule(turn) > 0;
   if (CommitTurn(turn, inputs)) {
     for (const std::function<void()>& release : turn.releases_) {
       SWITCHYARD_FAILPOINT("group.reply");
@@ -273,6 +295,12 @@ void Reducer::RunGroup(std::vector<Input> group) {
     SWITCHYARD_FAILPOINT("group.replied");
     WakeParked();
     RequestProposals();
+    return;
+  }
+  if (has_placed && degraded_ < 0) {
+    // The placements are not the inputs' doing.
+    RunGroup(std::move(group), /*places=*/false);
+    PlaceOneByOne();
     return;
   }
   for (Input& input : group) {
@@ -284,9 +312,9 @@ void Reducer::RunGroup(std::vector<Input> group) {
     if (is_tried_alone) {
       std::vector<Input> one;
       one.push_back(std::move(input));
-      RunGroup(std::move(one));
+      RunGroup(std::move(one), places);
     } else if (input.refuse) {
-      input.refuse(degraded_ >= 0 ? Unavailable("the coordinator cannot write now; try again later")
+      input.refuse(degraded_ >= 0 ? Unavailable(kCannotWrite)
                                   : Internal("the database refused this change"));
     }
   }
@@ -307,9 +335,13 @@ bool Reducer::CommitTurn(Turn& turn, size_t inputs) {
     }
     if (!status.ok()) {
       LogError("a commit failed and was rolled back: ", status.ToString());
-      degraded_ = status.code() == Code::kResourceExhausted ? 0
-                  : status.code() == Code::kUnavailable     ? 2
-                                                            : -1;
+      if (status.code() == Code::kResourceExhausted) {
+        Degrade(kDiskFull);
+      } else if (status.code() == Code::kUnavailable) {
+        Degrade(kReadError);
+      } else if (ballast_.is_whole()) {
+        degraded_ = -1;
+      }
       const Status loaded = LoadState();
       if (!loaded.ok()) {
         LogError("loading the state again: ", loaded.ToString());
@@ -318,13 +350,57 @@ bool Reducer::CommitTurn(Turn& turn, size_t inputs) {
       return false;
     }
     was_committed_ = true;
-    degraded_ = -1;
+    if (ballast_.is_whole()) degraded_ = -1;
     SWITCHYARD_FAILPOINT("group.committed");
   }
   contacts_before_.clear();
+  for (const std::function<void()>& count : turn.counts_) count();
   for (const scheduler::AttemptRow& attempt : std::exchange(going_live_, {})) GoLive(attempt);
   for (const RunId run : std::exchange(rebuild_, {})) RebuildSummaries(run);
   return true;
+}
+
+void Reducer::PlaceOneByOne() {
+  for (size_t i = 0; i < scheduler::kPlacementsMax && degraded_ < 0; ++i) {
+    Turn turn(this, MakeNow());
+    const scheduler::Decision decision =
+        turn.Decide(scheduler::Schedule{.limit = 1, .skip = unplaceable_});
+    RunId placed;
+    for (const Change& change : decision.changes) {
+      if (const auto* attempt = std::get_if<scheduler::AttemptRow>(&change)) placed = attempt->run;
+    }
+    if (placed.value.is_nil()) return;
+    if (CommitTurn(turn, 1)) {
+      WakeParked();
+    } else if (degraded_ < 0) {
+      LogError("run ", placed.value.ToString(), " cannot be placed: its rows contradict the state");
+      unplaceable_.insert(placed);
+    }
+  }
+}
+
+// K4.
+void Reducer::Degrade(int reason) {
+  if (degraded_ < 0) LogError("degraded: nothing is written until the disk has room and works");
+  degraded_ = reason;
+  if (reason != kReadError) ballast_.Free();
+}
+
+// K5.
+void Reducer::Probe() {
+  const Result<DiskSpace> disk = GetDiskSpace(options_.data_dir);
+  if (!ballast_.is_whole()) {
+    // Room for the ballast and as much again, so that it is not given up at once.
+    if (!disk.ok() || disk->free_bytes < 2 * ballast_.bytes()) return;
+    if (const Status status = ballast_.Fill(); !status.ok()) {
+      LogWarning(status.ToString());
+      return;
+    }
+  }
+  Turn turn(this, MakeNow());
+  turn.Write(scheduler::HistoryRow{
+      .at_ms = turn.now().unix_ms, .kind = "writes_resumed", .ref = {}, .text = {}});
+  CommitTurn(turn, 1);
 }
 
 // What follows from a decision outside the core's state.
@@ -370,16 +446,18 @@ void Reducer::BeforeApply(const scheduler::Decision& decision) {
   }
 }
 
-void Reducer::RunSchedule(Turn& turn) {
+size_t Reducer::RunSchedule(Turn& turn) {
   needs_schedule_ = false;
-  if (state_.queued == 0) return;
+  if (state_.queued == 0) return 0;
   const auto start = SteadyClock::now();
-  const scheduler::Decision decision = turn.Decide(scheduler::Schedule{});
+  const scheduler::Decision decision = turn.Decide(scheduler::Schedule{.skip = unplaceable_});
   SWITCHYARD_FAILPOINT("schedule.decided");
   families_->scheduler_pass_seconds->Observe(SecondsSince(start));
   const auto* answer = std::get_if<scheduler::ScheduleAnswer>(&decision.answer);
   // A full pass has left something for the next one; a shorter one has placed what fits.
-  needs_schedule_ = answer != nullptr && answer->placed >= scheduler::kPlacementsMax;
+  const size_t placed = answer == nullptr ? 0 : answer->placed;
+  needs_schedule_ = placed >= scheduler::kPlacementsMax;
+  return placed;
 }
 
 void Reducer::RunTick() {
@@ -392,14 +470,7 @@ void Reducer::RunTick() {
          .refuse = [](const Status&) {}});
   } else if (degraded_ >= 0 && now_ms - last_probe_ms_ >= kProbeMs) {
     last_probe_ms_ = now_ms;
-    group.push_back(
-        {.queue = QueueClass::kMutation,
-         .decide =
-             [](Turn& turn) {
-               turn.Write(scheduler::HistoryRow{
-                   .at_ms = turn.now().unix_ms, .kind = "writes_resumed", .ref = {}, .text = {}});
-             },
-         .refuse = [](const Status&) {}});
+    Probe();
   } else if (needs_schedule_ && degraded_ < 0) {
     group.push_back(
         {.queue = QueueClass::kMutation, .decide = [](Turn&) {}, .refuse = [](const Status&) {}});
@@ -415,7 +486,7 @@ void Reducer::RunTick() {
 // ---------------------------------------------------------------- proposals
 
 void Reducer::RequestProposals() {
-  if (state_.queued >= scheduler::kQueuedMax || is_draining_) return;
+  if (state_.queued >= scheduler::kQueuedMax || is_draining_ || degraded_ >= 0) return;
   for (const auto& [id, sweep] : state_.sweeps) {
     if (sweep.status.state != scheduler::SweepState::kActive ||
         sweep.status.proposed >= sweep.row.runs || proposing_.contains(id)) {
@@ -446,8 +517,8 @@ void Reducer::RequestProposals() {
                             if (!runs.ok()) {
                               LogError("sweep ", id.value.ToString(), ": ",
                                        runs.status().ToString());
-                              turn.Decide(scheduler::CancelSweep{
-                                  .sweep = id, .reason = runs.status().message(), .random = 0});
+                              turn.Decide(scheduler::SteerSweep{.sweep = id,
+                                                                .reason = runs.status().message()});
                               return;
                             }
                             expansions_[id] = *made;
@@ -501,6 +572,9 @@ void Reducer::UpdateGauges() {
   if (const Result<DiskSpace> disk = GetDiskSpace(options_.data_dir); disk.ok()) {
     families_->disk_free->Set(static_cast<double>(disk->free_bytes));
     families_->disk_size->Set(static_cast<double>(disk->size_bytes));
+    if (ballast_.is_whole() && disk->free_bytes < ballast_.bytes() && degraded_ < 0) {
+      Degrade(kDiskLow);
+    }
   }
   const int reason = degraded_;
   for (size_t i = 0; i < families_->degraded.size(); ++i) {

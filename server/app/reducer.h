@@ -16,6 +16,7 @@
 #include "server/api/call.h"
 #include "server/api/core.h"
 #include "server/api/expansion.h"
+#include "server/app/ballast.h"
 #include "server/app/inbox.h"
 #include "server/app/query_pool.h"
 #include "server/metrics/families.h"
@@ -50,6 +51,7 @@ class Turn {
   const scheduler::Now now_;
   std::vector<store::Write> writes_;
   std::vector<std::function<void()>> releases_;
+  std::vector<std::function<void()>> counts_;  // of metrics, once it is committed
 };
 
 // The one thread that owns the state and the writing connection: takes what is queued, decides,
@@ -61,6 +63,8 @@ class Reducer final : public api::Core {
     std::string metrics_address;
     // Nothing expires so soon after a start.
     Milliseconds restart_grace{30000};
+    // Room that is kept on the disk of the database (ballast.h); 0: none.
+    uint64_t ballast_bytes = 0;
   };
   // `store` is loaded here. kDataLoss and others: the database cannot be used.
   static Result<std::unique_ptr<Reducer>> Make(std::unique_ptr<store::Store> store,
@@ -89,7 +93,9 @@ class Reducer final : public api::Core {
   void AppendLog(scheduler::AppendLog event, std::string data,
                  api::Callback<uint64_t> committed) override;
   void Submit(api::SubmitInput input, api::Callback<api::SubmitReply> done) override;
-  void Cancel(api::CancelInput input, api::Callback<uint64_t> runs_affected) override;
+  void Steer(api::SteerInput input, api::Callback<uint64_t> runs_affected) override;
+  void Retry(api::RetryInput input, api::Callback<api::RetryReply> done) override;
+  void Pin(scheduler::PinCheckpoint event, api::Callback<uint64_t> done) override;
   void Explain(RunId run, api::Callback<std::vector<std::string>> done) override;
   void ListWorkers(api::Callback<std::vector<api::WorkerInfo>> done) override;
   void GetInfo(api::Callback<api::CoordinatorInfo> done) override;
@@ -121,13 +127,19 @@ class Reducer final : public api::Core {
   Status LoadState();
   void Loop();
   scheduler::Now MakeNow() const;
-  void RunGroup(std::vector<Input> group);
+  void RunGroup(std::vector<Input> group, bool places = true);
+  // After a pass that contradicts the rows: the placements that do not.
+  void PlaceOneByOne();
+  void Degrade(int reason);
+  // Tries to leave DEGRADED: ballast whole, and a row that commits.
+  void Probe();
   // False: surely failed, memory was loaded again.
   bool CommitTurn(Turn& turn, size_t inputs);
   void FinishWrites(Turn& turn);
   void BeforeApply(const scheduler::Decision& decision);
   void RunTick();
-  void RunSchedule(Turn& turn);
+  // Placements made.
+  size_t RunSchedule(Turn& turn);
   void WakeParked();
   void EndParked(bool all);
   void RequestProposals();
@@ -135,7 +147,15 @@ class Reducer final : public api::Core {
   Status FindStored(const std::string& project, bool is_rerun,
                     std::vector<scheduler::PlannedRun>* runs);
   Result<api::SubmitReply> DecideSubmit(Turn& turn, const api::SubmitInput& input);
-  Result<uint64_t> DecideCancel(Turn& turn, const api::CancelInput& input);
+  Result<uint64_t> DecideSteer(Turn& turn, const api::SteerInput& input);
+  Result<api::RetryReply> DecideRetry(Turn& turn, const api::RetryInput& input);
+  // The new run that repeats one of a sweep that failed; nullopt: it stands, or lives.
+  Result<std::optional<scheduler::RetryRuns::Retried>> PlanRetry(const Turn& turn, RunId run);
+  // The reply of an earlier request with this id; nullopt: none. kAlreadyExists: another body.
+  Result<std::optional<std::string>> FindReply(const Turn& turn, const std::string& request_id,
+                                               const std::string& body_hash);
+  void Remember(Turn& turn, const std::string& request_id, std::string_view method,
+                const std::string& body_hash, std::string reply);
   void UpdateGauges();
   void RefreshServiceDiscovery();
 
@@ -148,6 +168,7 @@ class Reducer final : public api::Core {
   const store::RunDocument* FindDocument(RunId run);
   void GoLive(const scheduler::AttemptRow& attempt);
   void FoldBatch(Turn& turn, const api::AppendInput& input, const api::PreparedBatch& batch);
+  void AddScores(const api::AppendInput& input, scheduler::Append* event) const;
   void CountBatch(const api::AppendInput& input, const api::PreparedBatch* batch);
   bool IsHead(const scheduler::Run& run, Epoch epoch) const;
   void RebuildSummaries(RunId run);
@@ -159,6 +180,7 @@ class Reducer final : public api::Core {
   server_metrics::LiveRuns* const live_runs_;
   const Options options_;
   Inbox inbox_;
+  Ballast ballast_;
   QueryPool* queries_ = nullptr;
 
   // Everything below belongs to the thread.
@@ -166,7 +188,8 @@ class Reducer final : public api::Core {
   std::unordered_map<RunId, Summaries> summaries_;
   std::unordered_set<RunId> dirty_summaries_;
   std::set<RunId> rebuild_;
-  std::vector<scheduler::AttemptRow> going_live_;                 // once their rows are committed
+  std::set<RunId> unplaceable_;                    // whose placement contradicts the rows
+  std::vector<scheduler::AttemptRow> going_live_;  // once their rows are committed
   std::map<WorkerId, scheduler::WorkerContact> contacts_before_;  // that the group has changed
   std::set<WorkerId> woken_;
   std::map<Epoch, uint64_t> durable_;

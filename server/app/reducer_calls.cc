@@ -15,8 +15,6 @@ namespace {
 
 using server_metrics::QueueClass;
 
-constexpr int64_t kIdemMs = int64_t{7} * 24 * 3600 * 1000;
-
 // A parked reply waits at most 0.8 of the heartbeat period.
 Milliseconds ParkFor(size_t workers) { return scheduler::HeartbeatPeriod(workers) * 4 / 5; }
 
@@ -49,7 +47,9 @@ void Reducer::Heartbeat(scheduler::Heartbeat event, api::Callback<api::Desired> 
   inbox_.Push({.queue = QueueClass::kHeartbeat,
                .decide =
                    [this, shared, done](Turn& turn) {
-                     const scheduler::Decision decision = turn.Decide(*shared);
+                     scheduler::Heartbeat event = *shared;
+                     event.is_echo_only = degraded_ >= 0;
+                     const scheduler::Decision decision = turn.Decide(event);
                      SWITCHYARD_FAILPOINT("heartbeat.decided");
                      if (!decision.status.ok()) {
                        turn.Release([done, status = decision.status] { done(status); });
@@ -80,6 +80,7 @@ Result<api::Desired> Reducer::BuildDesired(WorkerId id, const Echo& echo,
   out.echo_hb_seq = echo.hb_seq;
   out.echo_sent_boottime_ns = echo.sent_boottime_ns;
   out.gc = std::move(gc);
+  out.gc_checkpoints = scheduler::TombstonesOf(state_, id);
   out.workers = static_cast<uint32_t>(state_.workers.size());
   out.heartbeat_ms =
       static_cast<uint32_t>(scheduler::HeartbeatPeriod(state_.workers.size()).count());
@@ -182,18 +183,14 @@ Result<api::SubmitReply> Reducer::DecideSubmit(Turn& turn, const api::SubmitInpu
   const std::string body = StrCat("submit ", document.project, " ", document.spec_hash);
   // The same document is the same sweep; only a rerun needs to be told apart by its request.
   const bool is_remembered = input.rerun && !input.request_id.empty();
+  const std::string body_hash = Sha256Hex(body);
   if (is_remembered) {
-    const Result<store::IdemRow> known = store_->FindIdem(input.request_id, turn.now().unix_ms);
-    if (known.ok()) {
-      if (known->body_hash != Sha256Hex(body)) {
-        return AlreadyExists(
-            StrCat("request id ", input.request_id, " was used for another request"));
-      }
-      SWITCHYARD_ASSIGN_OR_RETURN(reply.sweep,
-                                  store_->FindSweep(known->reply, /*with_spec=*/false));
+    SWITCHYARD_ASSIGN_OR_RETURN(const std::optional<std::string> known,
+                                FindReply(turn, input.request_id, body_hash));
+    if (known.has_value()) {
+      SWITCHYARD_ASSIGN_OR_RETURN(reply.sweep, store_->FindSweep(*known, /*with_spec=*/false));
       return reply;
     }
-    if (known.status().code() != Code::kNotFound) return known.status();
   }
   const Result<store::SweepInfo> same =
       store_->FindSweepByHash(document.project, document.spec_hash);
@@ -224,11 +221,7 @@ Result<api::SubmitReply> Reducer::DecideSubmit(Turn& turn, const api::SubmitInpu
     expansions_[event.sweep.id] = input.expansion;
   }
   if (is_remembered) {
-    turn.Write(scheduler::IdemRow{.request_id = input.request_id,
-                                  .method = "SubmitSweep",
-                                  .body_hash = Sha256Hex(body),
-                                  .reply = event.sweep.id.value.ToString(),
-                                  .expires_ms = turn.now().unix_ms + kIdemMs});
+    Remember(turn, input.request_id, "SubmitSweep", body_hash, event.sweep.id.value.ToString());
   }
   reply.sweep.row = std::move(event.sweep);
   reply.sweep.row.spec.clear();
@@ -240,53 +233,9 @@ Result<api::SubmitReply> Reducer::DecideSubmit(Turn& turn, const api::SubmitInpu
   return reply;
 }
 
-void Reducer::Cancel(api::CancelInput input, api::Callback<uint64_t> done) {
-  auto shared = std::make_shared<const api::CancelInput>(std::move(input));
-  inbox_.Push({.queue = QueueClass::kMutation,
-               .is_barrier = !shared->request_id.empty(),
-               .decide =
-                   [this, shared, done](Turn& turn) {
-                     Result<uint64_t> affected = DecideCancel(turn, *shared);
-                     SWITCHYARD_FAILPOINT("cancel.decided");
-                     turn.Release([done, affected] { done(affected); });
-                   },
-               .refuse = [done](const Status& status) { done(status); }});
-}
-
-Result<uint64_t> Reducer::DecideCancel(Turn& turn, const api::CancelInput& input) {
-  const std::string body = Sha256Hex(
-      StrCat("cancel ", input.sweep.has_value() ? input.sweep->value.ToString() : "", " ",
-             input.run.has_value() ? input.run->value.ToString() : "", " ", input.reason));
-  if (!input.request_id.empty()) {
-    const Result<store::IdemRow> known = store_->FindIdem(input.request_id, turn.now().unix_ms);
-    if (known.ok()) {
-      if (known->body_hash != body) {
-        return AlreadyExists(
-            StrCat("request id ", input.request_id, " was used for another request"));
-      }
-      return ParseUint64(known->reply).value_or(0);
-    }
-    if (known.status().code() != Code::kNotFound) return known.status();
-  }
-  const scheduler::Decision decision =
-      input.sweep.has_value()
-          ? turn.Decide(scheduler::CancelSweep{
-                .sweep = *input.sweep, .reason = input.reason, .random = NewUuidV4().low})
-          : turn.Decide(scheduler::CancelRun{.run = *input.run, .reason = input.reason});
-  SWITCHYARD_RETURN_IF_ERROR(decision.status);
-  const uint64_t affected = std::get<scheduler::CancelAnswer>(decision.answer).runs_affected;
-  if (!input.request_id.empty()) {
-    turn.Write(scheduler::IdemRow{.request_id = input.request_id,
-                                  .method = "Cancel",
-                                  .body_hash = body,
-                                  .reply = std::to_string(affected),
-                                  .expires_ms = turn.now().unix_ms + kIdemMs});
-  }
-  return affected;
-}
-
 void Reducer::Explain(RunId run, api::Callback<std::vector<std::string>> done) {
   inbox_.Push({.queue = QueueClass::kMutation,
+               .writes = false,
                .decide =
                    [this, run, done](Turn& turn) {
                      std::vector<std::string> lines;
@@ -300,6 +249,7 @@ void Reducer::Explain(RunId run, api::Callback<std::vector<std::string>> done) {
 
 void Reducer::ListWorkers(api::Callback<std::vector<api::WorkerInfo>> done) {
   inbox_.Push({.queue = QueueClass::kMutation,
+               .writes = false,
                .decide =
                    [this, done](Turn& turn) {
                      std::vector<api::WorkerInfo> out;
@@ -324,6 +274,7 @@ void Reducer::ListWorkers(api::Callback<std::vector<api::WorkerInfo>> done) {
 
 void Reducer::GetInfo(api::Callback<api::CoordinatorInfo> done) {
   inbox_.Push({.queue = QueueClass::kMutation,
+               .writes = false,
                .decide =
                    [this, done](Turn& turn) {
                      api::CoordinatorInfo info{.cluster_id = state_.cluster_id,
@@ -334,7 +285,9 @@ void Reducer::GetInfo(api::Callback<api::CoordinatorInfo> done) {
                                                .metrics_address = {}};
                      if (is_draining_) info.state = "draining";
                      if (degraded_ >= 0) {
-                       info.state = degraded_ == 0 ? "degraded(disk_full)" : "degraded(read_error)";
+                       info.state = degraded_ == 0   ? "degraded(disk_full)"
+                                    : degraded_ == 1 ? "degraded(disk_low)"
+                                                     : "degraded(read_error)";
                      }
                      {
                        const std::lock_guard lock(shared_mu_);

@@ -133,6 +133,28 @@ void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input,
   }
 }
 
+// The objective as it stands with this batch: what its checkpoints are ranked by.
+void Reducer::AddScores(const api::AppendInput& input, scheduler::Append* event) const {
+  const bool has_checkpoint =
+      std::ranges::any_of(event->lines, [](const scheduler::LineFact& line) {
+        return line.kind == scheduler::LineFact::Kind::kCheckpoint;
+      });
+  const scheduler::Run* run = has_checkpoint ? state_.FindRun(event->run) : nullptr;
+  const auto objective = run == nullptr ? objectives_.end() : objectives_.find(run->row.sweep);
+  if (objective == objectives_.end()) return;
+  std::optional<double> score;
+  if (const auto summaries = summaries_.find(event->run); summaries != summaries_.end()) {
+    const auto row = summaries->second.rows.find(objective->second.series);
+    if (row != summaries->second.rows.end()) score = row->second.last;
+  }
+  for (const api::SeriesDelta& delta : input.batch->deltas) {
+    if (delta.series == objective->second.series) score = delta.last;
+  }
+  for (scheduler::LineFact& line : event->lines) {
+    if (line.kind == scheduler::LineFact::Kind::kCheckpoint) line.score = score;
+  }
+}
+
 // The summaries that changed, once for the whole group.
 void Reducer::FinishWrites(Turn& turn) {
   for (const RunId id : dirty_summaries_) {
@@ -225,7 +247,9 @@ void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> don
        .decide =
            [this, shared, done](Turn& turn) {
              const api::AppendInput& input = *shared;
-             const scheduler::Decision decision = turn.Decide(input.event);
+             scheduler::Append event = input.event;
+             AddScores(input, &event);
+             const scheduler::Decision decision = turn.Decide(event);
              SWITCHYARD_FAILPOINT("append.decided");
              if (!decision.status.ok()) {
                turn.Release([done, status = decision.status] { done(status); });

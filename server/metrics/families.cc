@@ -350,12 +350,16 @@ void Families::AddStoredSweep(const std::string& project, SweepState state,
   for (size_t i = 0; i < counts.size(); ++i) stored[i] += counts[i];
 }
 
-void Families::Observe(const scheduler::State& before, const scheduler::Decision& decision) {
+void Families::Observe(const scheduler::State& before, const scheduler::Decision& decision,
+                       std::vector<std::function<void()>>* later) {
+  const auto count = [later](prometheus::Counter* counter, double n = 1) {
+    later->push_back([counter, n] { counter->Increment(n); });
+  };
   for (const scheduler::StaleKind kind : decision.stale) {
     stale_[static_cast<size_t>(kind)]->Increment();
     if (kind == scheduler::StaleKind::kGap) gap_nacks->Increment();
   }
-  lease_expired_->Increment(static_cast<double>(decision.leases_expired));
+  count(lease_expired_, static_cast<double>(decision.leases_expired));
   if (const auto* heartbeat = std::get_if<scheduler::HeartbeatAnswer>(&decision.answer)) {
     heartbeat_delay->Observe(static_cast<double>(heartbeat->delay.count()) / 1000);
   }
@@ -364,13 +368,15 @@ void Families::Observe(const scheduler::State& before, const scheduler::Decision
     if (const auto* sweep = std::get_if<scheduler::SweepRow>(&change)) AddProject(sweep->project);
     if (const auto* worker = std::get_if<scheduler::WorkerRow>(&change)) AddPool(worker->pool);
     if (const auto* attempt = std::get_if<scheduler::AttemptRow>(&change)) {
-      attempts_started_->Add({{"pool", attempt->pool}}).Increment();
+      count(&attempts_started_->Add({{"pool", attempt->pool}}));
       pools.push_back(attempt->pool);
     }
     if (const auto* checkpoint = std::get_if<scheduler::CheckpointRow>(&change)) {
-      checkpoint_results.at(std::string(Name(checkpoint->state)))->Increment();
+      // Retention is no result of writing one.
+      const auto result = checkpoint_results.find(std::string(Name(checkpoint->state)));
+      if (result != checkpoint_results.end()) count(result->second);
       if (checkpoint->state == scheduler::CheckpointState::kPublished) {
-        trainer_checkpoint_bytes->Increment(static_cast<double>(checkpoint->bytes));
+        count(trainer_checkpoint_bytes, static_cast<double>(checkpoint->bytes));
       }
     }
     if (const auto* status = std::get_if<scheduler::AttemptStatus>(&change)) {
@@ -379,7 +385,7 @@ void Families::Observe(const scheduler::State& before, const scheduler::Decision
       const scheduler::Run* run = before.FindRun(attempt->row.run);
       if (run == nullptr) continue;
       if (IsTerminal(status->state) && !IsTerminal(attempt->status.state)) {
-        Outcome(run->row.project, OutcomeOf(*status)).Increment();
+        count(&Outcome(run->row.project, OutcomeOf(*status)));
       }
       if (status->start_reported && !attempt->status.start_reported && attempt->row.ordinal > 1) {
         // What the attempts before it had reached beyond the point where this one starts.
@@ -390,8 +396,8 @@ void Families::Observe(const scheduler::State& before, const scheduler::Decision
           }
         }
         if (reached > status->resumed_step) {
-          steps_redone_->Add({{"project", run->row.project}})
-              .Increment(static_cast<double>(reached - status->resumed_step));
+          count(&steps_redone_->Add({{"project", run->row.project}}),
+                static_cast<double>(reached - status->resumed_step));
         }
       }
     }
@@ -399,7 +405,7 @@ void Families::Observe(const scheduler::State& before, const scheduler::Decision
       const scheduler::Run* run = before.FindRun(status->id);
       if (run != nullptr && status->state == RunState::kQuarantined &&
           run->status.state != RunState::kQuarantined) {
-        quarantined_->Add({{"project", run->row.project}}).Increment();
+        count(&quarantined_->Add({{"project", run->row.project}}));
       }
     }
     if (const auto* status = std::get_if<scheduler::SweepStatus>(&change)) {
@@ -412,13 +418,18 @@ void Families::Observe(const scheduler::State& before, const scheduler::Decision
         }
       }
       if (IsTerminal(status->state)) {
-        AddStoredSweep(project, status->state, status->counts);
+        later->push_back([this, project, state = status->state, counts = status->counts] {
+          AddStoredSweep(project, state, counts);
+        });
       }
     }
   }
   if (const auto* placed = std::get_if<scheduler::ScheduleAnswer>(&decision.answer)) {
     for (size_t i = 0; i < placed->waits.size() && i < pools.size(); ++i) {
-      QueueWait(pools[i]).Observe(static_cast<double>(placed->waits[i].count()) / 1000);
+      later->push_back([histogram = &QueueWait(pools[i]),
+                        seconds = static_cast<double>(placed->waits[i].count()) / 1000] {
+        histogram->Observe(seconds);
+      });
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,7 +55,9 @@ class Families {
 
   // Gauges and counters that follow what the core decided; `before` is the state that the decision
   // was made in.
-  void Observe(const scheduler::State& before, const scheduler::Decision& decision);
+  // What counts only once it is committed is added to `later`.
+  void Observe(const scheduler::State& before, const scheduler::Decision& decision,
+               std::vector<std::function<void()>>* later);
   // Workers, slots, runs and sweeps by state, counted anew.
   void CountState(const scheduler::State& state);
   // Splits the wall time since the last call among the slots.

@@ -16,6 +16,9 @@ struct Faults {
   std::atomic<int> documents{0};  // reads of documents that fail
   std::atomic<int> loads{0};      // so far
   Code code = Code::kUnavailable;
+  // The first run that is placed from now on contradicts the rows, whenever it is placed.
+  std::atomic<bool> contradicts_first_placed{false};
+  RunId contradicting;
 };
 
 bool Take(std::atomic<int>* count) {
@@ -80,6 +83,12 @@ class FaultyStore final : public store::Store {
   }
   Status Commit(std::span<const store::Write> writes) override {
     if (Take(&faults_->commits)) return {faults_->code, "injected"};
+    for (const store::Write& write : writes) {
+      const auto* attempt = std::get_if<scheduler::AttemptRow>(&write);
+      if (attempt == nullptr || !faults_->contradicts_first_placed) continue;
+      if (faults_->contradicting.value.is_nil()) faults_->contradicting = attempt->run;
+      if (attempt->run == faults_->contradicting) return Internal("injected contradiction");
+    }
     return inner_->Commit(writes);
   }
   Result<scheduler::IdemRow> FindIdem(std::string_view request_id, int64_t now_ms) override {
@@ -261,6 +270,25 @@ TEST_F(CommitFailureTest, RefusesWhatTheDatabaseContradicts) {
   EXPECT_EQ(Submit(SmallSweep(1)).status().code(), Code::kInternal);
   EXPECT_EQ(CoordinatorState(), "serving");
   EXPECT_TRUE(Submit(SmallSweep(1)).ok());
+}
+
+// A placement that contradicts the database keeps neither the call of its group from being answered
+// nor other runs from being placed, and what was not committed is not counted.
+TEST_F(CommitFailureTest, AContradictoryPlacementKeepsNobodyElseOut) {
+  ASSERT_EQ(RegisterWorker(2), "nonce");
+  faults_->contradicts_first_placed = true;
+  ASSERT_TRUE(Submit(SmallSweep(2)).ok());
+  const auto desired = Beat({});
+  ASSERT_TRUE(desired.ok()) << desired.status().ToString();
+  ASSERT_EQ(desired->want.size(), 1u);
+  EXPECT_NE(desired->want[0].run, faults_->contradicting);
+  EXPECT_EQ(CoordinatorState(), "serving");
+  double started = 0;
+  for (const prometheus::MetricFamily& family : registry_->Collect()) {
+    if (family.name != "switchyard_attempts_started_total") continue;
+    for (const prometheus::ClientMetric& metric : family.metric) started += metric.counter.value;
+  }
+  EXPECT_EQ(started, 1);
 }
 
 // A worker never gets an attempt without its documents: it would launch an empty one.

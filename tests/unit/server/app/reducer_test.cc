@@ -135,16 +135,93 @@ TEST_F(ReducerTest, WakesAParkedHeartbeat) {
 TEST_F(ReducerTest, CancelsIdempotently) {
   const auto submitted = Submit(SmallSweep(3));
   ASSERT_TRUE(submitted.ok());
-  api::CancelInput input;
+  api::SteerInput input;
   input.sweep = submitted->sweep.row.id;
   input.request_id = NewUuidV7().ToString();
   for (int i = 0; i < 2; ++i) {
     Waiter<uint64_t> waiter;
-    reducer_->Cancel(input, waiter.callback());
+    reducer_->Steer(input, waiter.callback());
     const auto affected = waiter.Wait();
     ASSERT_TRUE(affected.ok()) << affected.status().ToString();
     EXPECT_EQ(*affected, 3u);
   }
+}
+
+class SteerTest : public ReducerTest {
+ protected:
+  Result<uint64_t> Steer(api::SteerInput input) {
+    Waiter<uint64_t> waiter;
+    reducer_->Steer(std::move(input), waiter.callback());
+    return waiter.Wait();
+  }
+  Result<api::RetryReply> Retry(api::RetryInput input) {
+    Waiter<api::RetryReply> waiter;
+    reducer_->Retry(std::move(input), waiter.callback());
+    return waiter.Wait();
+  }
+};
+
+// S16: the same request has the same answer and acts once; its id with another body is refused.
+TEST_F(SteerTest, AnswersARequestOnce) {
+  const auto sweep = Submit(SmallSweep(3));
+  ASSERT_TRUE(sweep.ok());
+  api::SteerInput pause;
+  pause.sweep = sweep->sweep.row.id;
+  pause.verb = scheduler::Verb::kPause;
+  pause.request_id = "0197a000-0000-7000-8000-000000000001";
+  EXPECT_EQ(*Steer(pause), 3u);
+  EXPECT_EQ(*Steer(pause), 3u) << "remembered";
+  api::SteerInput other = pause;
+  other.verb = scheduler::Verb::kResume;
+  EXPECT_EQ(Steer(other).status().code(), Code::kAlreadyExists);
+  other.request_id.clear();
+  EXPECT_EQ(*Steer(other), 3u);
+}
+
+// A verb on a worker nobody knows names it.
+TEST_F(SteerTest, RefusesAnUnknownWorker) {
+  api::SteerInput input;
+  input.worker = WorkerId{Uuid{9, 9}};
+  const auto answer = Steer(input);
+  EXPECT_EQ(answer.status().code(), Code::kNotFound);
+  EXPECT_NE(answer.status().message().find(input.worker->value.ToString()), std::string::npos);
+}
+
+// R19: a failed run of an ended sweep is made anew in a child sweep, with the same document; asked
+// again by the same request, it is the same child.
+TEST_F(SteerTest, RetriesInAChildSweep) {
+  const auto sweep = Submit(SmallSweep(1));
+  ASSERT_TRUE(sweep.ok());
+  ASSERT_EQ(RegisterWorker(1), "nonce");
+  const auto desired = Beat({});
+  ASSERT_TRUE(desired.ok());
+  ASSERT_EQ(desired->want.size(), 1u);
+  const api::WantedAttempt first = desired->want[0];
+  scheduler::MemberReport report;
+  report.run = first.run;
+  report.ordinal = first.ordinal;
+  report.epoch = first.epoch;
+  report.state = scheduler::RecordState::kExited;
+  report.exit_code = 64;
+  report.end_class = scheduler::EndClass::kSpec;
+  ASSERT_TRUE(Beat({report}).ok());
+  const api::RetryInput input{.sweep = sweep->sweep.row.id,
+                              .runs = {first.run},
+                              .request_id = "0197a000-0000-7000-8000-000000000002"};
+  const auto reply = Retry(input);
+  ASSERT_TRUE(reply.ok()) << reply.status().ToString();
+  EXPECT_EQ(reply->runs_made, 1u);
+  EXPECT_EQ(reply->sweep.row.name, "demo.2");
+  EXPECT_EQ(reply->sweep.row.parent, sweep->sweep.row.id);
+  const auto again = Retry(input);
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(again->sweep.row.id, reply->sweep.row.id);
+  const auto next = Beat({});
+  ASSERT_TRUE(next.ok());
+  ASSERT_EQ(next->want.size(), 1u);
+  EXPECT_NE(next->want[0].run, first.run);
+  EXPECT_EQ(next->want[0].run_spec, first.run_spec);
+  EXPECT_EQ(next->want[0].run_key, first.run_key);
 }
 
 }  // namespace
