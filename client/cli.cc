@@ -40,7 +40,8 @@ struct Options {
   ResultsOptions results;
   std::string group_by = "run";
   MetricsOptions metrics;
-  CancelOptions cancel;
+  ControlOptions control;
+  ControlWorkerOptions control_worker;
   bool with_dependencies = false;
   std::string shell;
 };
@@ -168,13 +169,29 @@ class Program {
     plan->add_option("--cells", options_.plan.cells_max, "Cells listed; 0: all")
         ->default_str("100");
 
-    CLI::App* cancel = AddVerb("cancel", "Stop runs gracefully, with a checkpoint",
-                               "  switchyard cancel last\n"
-                               "  switchyard cancel router-comparison/3-9 --reason \"wrong lr\"\n"
-                               "  switchyard cancel state:queued",
-                               [this] { return RunCancel(context_, options_.cancel); });
-    cancel->add_option("SELECTOR", options_.cancel.selectors, "Sweeps or runs")->required();
-    cancel->add_option("--reason", options_.cancel.reason, "Stored with the runs");
+    AddControl("cancel", RunAction::kCancel, "Stop runs gracefully, with a checkpoint",
+               "  switchyard cancel last\n"
+               "  switchyard cancel router-comparison/3-9 --reason \"wrong lr\"\n"
+               "  switchyard cancel state:queued");
+    AddControl("kill", RunAction::kKill, "Stop runs at once, without a checkpoint",
+               "  switchyard kill router-comparison/3");
+    AddControl("pause", RunAction::kPause, "Stop runs with a checkpoint; they wait for a resume",
+               "  switchyard pause last\n  switchyard pause router-comparison/3-9");
+    AddControl("resume", RunAction::kResume, "Let paused runs and sweeps go on",
+               "  switchyard resume last");
+    AddControl("prune", RunAction::kPrune,
+               "Stop runs that are not worth going on: they end as stopped early",
+               "  switchyard prune router-comparison/4");
+    CLI::App* priority =
+        AddControl("priority", RunAction::kPriority,
+                   "Change the priority of what is queued and of later attempts; higher first",
+                   "  switchyard priority router-comparison --to 10");
+    priority->add_option("--to", options_.control.priority, "New priority")->required();
+    CLI::App* retry = AddVerb("retry", "Make new runs for those that have failed",
+                              "  switchyard retry last\n"
+                              "  switchyard retry router-comparison/3,7",
+                              [this] { return RunRetry(context_, options_.control.selectors); });
+    retry->add_option("SELECTOR", options_.control.selectors, "Sweeps or runs")->required();
 
     CLI::App* wait = AddVerb("wait", "Wait until the selected sweeps or runs have ended",
                              "  switchyard wait last\n"
@@ -188,6 +205,27 @@ class Program {
         ->check(CLI::IsMember({"any", "infra", "never"}))
         ->type_name("WHICH")
         ->default_str("any");
+  }
+
+  CLI::App* AddControl(const char* name, RunAction action, const char* help, const char* examples) {
+    CLI::App* verb = AddVerb(name, help, examples, [this, action] {
+      options_.control.action = action;
+      return RunControl(context_, options_.control);
+    });
+    verb->add_option("SELECTOR", options_.control.selectors, "Sweeps or runs")->required();
+    verb->add_option("--reason", options_.control.reason, "Stored with the runs");
+    return verb;
+  }
+
+  CLI::App* AddWorkerControl(CLI::App* worker, const char* name, WorkerAction action,
+                             const char* help, const char* examples) {
+    CLI::App* verb = AddVerbUnder(worker, name, help, examples, [this, action] {
+      options_.control_worker.action = action;
+      return RunControlWorker(context_, options_.control_worker);
+    });
+    verb->add_option("WORKER", options_.control_worker.workers, "Ids or host names")->required();
+    verb->add_option("--reason", options_.control_worker.reason, "Stored with the worker");
+    return verb;
   }
 
   void AddReadVerbs() {
@@ -288,6 +326,27 @@ class Program {
     AddVerbUnder(worker, "ls", "List workers, their slots and runs",
                  "  switchyard worker ls\n  switchyard worker ls -o json",
                  [this] { return RunWorkerList(context_); });
+    CLI::App* drain = AddWorkerControl(
+        worker, "drain", WorkerAction::kDrain,
+        "Give a worker nothing new and move its runs elsewhere, each with a checkpoint",
+        "  switchyard worker drain host7 --deadline 120");
+    drain
+        ->add_option("--deadline", options_.control_worker.deadline_seconds,
+                     "Seconds until it shall be empty; default 60 for each run to stop")
+        ->check(CLI::Range(1, 7 * 24 * 3600));
+    AddWorkerControl(worker, "undrain", WorkerAction::kUndrain, "Give a drained worker work again",
+                     "  switchyard worker undrain host7");
+    AddWorkerControl(worker, "cordon", WorkerAction::kCordon,
+                     "Give a worker nothing new; what runs goes on",
+                     "  switchyard worker cordon host7 --reason \"fan\"");
+    AddWorkerControl(worker, "uncordon", WorkerAction::kUncordon,
+                     "Give a cordoned worker work again", "  switchyard worker uncordon host7");
+    CLI::App* fence =
+        AddWorkerControl(worker, "fence", WorkerAction::kFence,
+                         "Replace the attempts of a worker whose processes are known to be gone",
+                         "  switchyard worker fence host7 --confirm-dead");
+    fence->add_flag("--confirm-dead", options_.control_worker.confirms_death,
+                    "Every process of the worker is gone");
     AddVerb("status", "State of the coordinator and its fleet",
             "  switchyard status\n  switchyard status -o json",
             [this] { return RunStatus(context_); });

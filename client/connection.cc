@@ -149,10 +149,12 @@ SWITCHYARD_CLIENT_CALL(SweepService, sweeps, SubmitSweep, SubmitSweepRequest, Su
 SWITCHYARD_CLIENT_CALL(SweepService, sweeps, PlanSweep, PlanSweepRequest, PlanSweepResponse)
 SWITCHYARD_CLIENT_CALL(SweepService, sweeps, ListSweeps, ListSweepsRequest, ListSweepsResponse)
 SWITCHYARD_CLIENT_CALL(SweepService, sweeps, GetSweep, GetSweepRequest, Sweep)
-SWITCHYARD_CLIENT_CALL(SweepService, sweeps, CancelSweep, CancelSweepRequest, CancelSweepResponse)
+SWITCHYARD_CLIENT_CALL(SweepService, sweeps, ControlSweep, ControlSweepRequest,
+                       ControlSweepResponse)
+SWITCHYARD_CLIENT_CALL(SweepService, sweeps, RetryRuns, RetryRunsRequest, RetryRunsResponse)
 SWITCHYARD_CLIENT_CALL(RunService, runs, ListRuns, ListRunsRequest, ListRunsResponse)
 SWITCHYARD_CLIENT_CALL(RunService, runs, GetRun, GetRunRequest, RunDetail)
-SWITCHYARD_CLIENT_CALL(RunService, runs, CancelRun, CancelRunRequest, CancelRunResponse)
+SWITCHYARD_CLIENT_CALL(RunService, runs, ControlRun, ControlRunRequest, ControlRunResponse)
 SWITCHYARD_CLIENT_CALL(RunService, runs, ExplainRun, ExplainRunRequest, ExplainRunResponse)
 SWITCHYARD_CLIENT_CALL(RunService, runs, ReadLog, ReadLogRequest, ReadLogResponse)
 SWITCHYARD_CLIENT_CALL(ResultsService, results, ListResults, ListResultsRequest,
@@ -161,6 +163,8 @@ SWITCHYARD_CLIENT_CALL(ResultsService, results, GetCurve, GetCurveRequest, GetCu
 SWITCHYARD_CLIENT_CALL(ResultsService, results, ListSeries, ListSeriesRequest, ListSeriesResponse)
 SWITCHYARD_CLIENT_CALL(AdminService, admin, GetStatus, GetStatusRequest, GetStatusResponse)
 SWITCHYARD_CLIENT_CALL(AdminService, admin, ListWorkers, ListWorkersRequest, ListWorkersResponse)
+SWITCHYARD_CLIENT_CALL(AdminService, admin, ControlWorker, ControlWorkerRequest,
+                       ControlWorkerResponse)
 #undef SWITCHYARD_CLIENT_CALL
 
 }  // namespace switchyard::client

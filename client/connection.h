@@ -8,10 +8,12 @@
 #include "common/base/status.h"
 
 namespace switchyard::v1 {
-class CancelRunRequest;
-class CancelRunResponse;
-class CancelSweepRequest;
-class CancelSweepResponse;
+class ControlRunRequest;
+class ControlRunResponse;
+class ControlSweepRequest;
+class ControlSweepResponse;
+class ControlWorkerRequest;
+class ControlWorkerResponse;
 class ExplainRunRequest;
 class ExplainRunResponse;
 class GetCurveRequest;
@@ -34,6 +36,8 @@ class PlanSweepRequest;
 class PlanSweepResponse;
 class ReadLogRequest;
 class ReadLogResponse;
+class RetryRunsRequest;
+class RetryRunsResponse;
 class RunDetail;
 class SubmitSweepRequest;
 class SubmitSweepResponse;
@@ -76,10 +80,11 @@ class Connection {
   Status PlanSweep(const v1::PlanSweepRequest& request, v1::PlanSweepResponse* response);
   Status ListSweeps(const v1::ListSweepsRequest& request, v1::ListSweepsResponse* response);
   Status GetSweep(const v1::GetSweepRequest& request, v1::Sweep* response);
-  Status CancelSweep(const v1::CancelSweepRequest& request, v1::CancelSweepResponse* response);
+  Status ControlSweep(const v1::ControlSweepRequest& request, v1::ControlSweepResponse* response);
+  Status RetryRuns(const v1::RetryRunsRequest& request, v1::RetryRunsResponse* response);
   Status ListRuns(const v1::ListRunsRequest& request, v1::ListRunsResponse* response);
   Status GetRun(const v1::GetRunRequest& request, v1::RunDetail* response);
-  Status CancelRun(const v1::CancelRunRequest& request, v1::CancelRunResponse* response);
+  Status ControlRun(const v1::ControlRunRequest& request, v1::ControlRunResponse* response);
   Status ExplainRun(const v1::ExplainRunRequest& request, v1::ExplainRunResponse* response);
   Status ReadLog(const v1::ReadLogRequest& request, v1::ReadLogResponse* response);
   Status ListResults(const v1::ListResultsRequest& request, v1::ListResultsResponse* response);
@@ -87,6 +92,8 @@ class Connection {
   Status ListSeries(const v1::ListSeriesRequest& request, v1::ListSeriesResponse* response);
   Status GetStatus(const v1::GetStatusRequest& request, v1::GetStatusResponse* response);
   Status ListWorkers(const v1::ListWorkersRequest& request, v1::ListWorkersResponse* response);
+  Status ControlWorker(const v1::ControlWorkerRequest& request,
+                       v1::ControlWorkerResponse* response);
 
  private:
   struct Impl;

@@ -82,13 +82,29 @@ struct MetricsOptions {
 };
 int RunMetrics(const Context& context, const MetricsOptions& options);
 
-struct CancelOptions {
+// Numbers of switchyard.v1.Action.
+enum class RunAction { kCancel = 1, kKill = 2, kPause = 3, kResume = 4, kPrune = 5, kPriority = 6 };
+struct ControlOptions {
   std::vector<std::string> selectors;
+  RunAction action = RunAction::kCancel;
   std::string reason;
+  int32_t priority = 0;  // kPriority
 };
-int RunCancel(const Context& context, const CancelOptions& options);
+int RunControl(const Context& context, const ControlOptions& options);
+// New runs for the failed ones among the selected.
+int RunRetry(const Context& context, const std::vector<std::string>& selectors);
 
 int RunWorkerList(const Context& context);
+// Numbers of switchyard.v1.WorkerAction.
+enum class WorkerAction { kDrain = 1, kUndrain = 2, kCordon = 3, kUncordon = 4, kFence = 5 };
+struct ControlWorkerOptions {
+  std::vector<std::string> workers;  // ids or host names
+  WorkerAction action = WorkerAction::kDrain;
+  std::string reason;
+  std::optional<uint32_t> deadline_seconds;  // kDrain
+  bool confirms_death = false;               // kFence
+};
+int RunControlWorker(const Context& context, const ControlWorkerOptions& options);
 int RunStatus(const Context& context);
 int RunVersion(const Context& context, bool with_dependencies);
 

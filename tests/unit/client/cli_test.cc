@@ -340,11 +340,49 @@ TEST(Logs, EscapeUnlessRawIntoAFile) {
 TEST(Cancel, TakesSelectors) {
   const FakeServer server({});
   EXPECT_EQ(RunOn(server, {"cancel", "demo", "--reason", "wrong lr"}).code, 0);
-  EXPECT_NE(server.LastRequest("CancelSweep").find("wrong lr"), std::string::npos);
-  EXPECT_EQ(server.LastRequest("CancelRun"), "");
+  EXPECT_NE(server.LastRequest("ControlSweep").find("wrong lr"), std::string::npos);
+  EXPECT_NE(server.LastRequest("ControlSweep").find("ACTION_CANCEL"), std::string::npos);
+  EXPECT_EQ(server.LastRequest("ControlRun"), "");
   const Ran ran = RunOn(server, {"cancel", "demo/2-3", "-o", "quiet"});
   EXPECT_EQ(ran.out, "demo/2\ndemo/3\n");
-  EXPECT_NE(server.LastRequest("CancelRun").find("request_id"), std::string::npos);
+  EXPECT_NE(server.LastRequest("ControlRun").find("request_id"), std::string::npos);
+}
+
+// Every verb sends its own action, and a priority its number.
+TEST(Control, SendsTheActionOfTheVerb) {
+  const FakeServer server({});
+  for (const auto& [verb, action] :
+       {std::pair{"kill", "ACTION_KILL"}, std::pair{"pause", "ACTION_PAUSE"},
+        std::pair{"resume", "ACTION_RESUME"}, std::pair{"prune", "ACTION_PRUNE"}}) {
+    EXPECT_EQ(RunOn(server, {verb, "demo/2"}).code, 0) << verb;
+    EXPECT_NE(server.LastRequest("ControlRun").find(action), std::string::npos) << verb;
+  }
+  EXPECT_EQ(RunOn(server, {"priority", "demo", "--to", "-7"}).code, 0);
+  EXPECT_NE(server.LastRequest("ControlSweep").find("-7"), std::string::npos);
+  EXPECT_EQ(RunOn(server, {"priority", "demo"}).code, 1) << "--to is missing";
+}
+
+// A retry is one call per sweep, with the numbers of its runs.
+TEST(Retry, AsksOncePerSweep) {
+  const FakeServer server({});
+  const Ran ran = RunOn(server, {"retry", "demo/2-3", "-o", "quiet"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.out, "demo.2\n");
+  EXPECT_NE(server.LastRequest("RetryRuns").find("3"), std::string::npos);
+}
+
+// Workers are named by id or host; a confirmed death has to be said.
+TEST(Workers, AreControlled) {
+  const FakeServer server({});
+  EXPECT_EQ(RunOn(server, {"worker", "drain", "host7", "--deadline", "120"}).code, 0);
+  EXPECT_NE(server.LastRequest("ControlWorker").find("120000"), std::string::npos);
+  EXPECT_EQ(RunOn(server, {"worker", "cordon", "host7", "--reason", "fan"}).code, 0);
+  EXPECT_NE(server.LastRequest("ControlWorker").find("fan"), std::string::npos);
+  const Ran fence = RunOn(server, {"worker", "fence", "host7"});
+  EXPECT_EQ(fence.code, 1);
+  EXPECT_NE(fence.err.find("--confirm-dead"), std::string::npos) << fence.err;
+  EXPECT_NE(server.LastRequest("ControlWorker").find("CORDON"), std::string::npos);
+  EXPECT_EQ(RunOn(server, {"worker", "fence", "host7", "--confirm-dead"}).code, 0);
 }
 
 // Runs and sweeps are shown by the same verb, also by their ids.

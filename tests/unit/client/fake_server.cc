@@ -199,10 +199,17 @@ class Sweeps final : public pb::SweepService::Service {
     for (const char* value : {"dense", "smoe", "hash"}) axis->add_values()->set_scalar(value);
     return grpc::Status::OK;
   }
-  grpc::Status CancelSweep(ServerContext*, const pb::CancelSweepRequest* request,
-                           pb::CancelSweepResponse* response) override {
-    SWITCHYARD_BEGIN("CancelSweep");
+  grpc::Status ControlSweep(ServerContext*, const pb::ControlSweepRequest* request,
+                            pb::ControlSweepResponse* response) override {
+    SWITCHYARD_BEGIN("ControlSweep");
     response->set_runs_affected(4);
+    return grpc::Status::OK;
+  }
+  grpc::Status RetryRuns(ServerContext*, const pb::RetryRunsRequest* request,
+                         pb::RetryRunsResponse* response) override {
+    SWITCHYARD_BEGIN("RetryRuns");
+    response->mutable_sweep()->set_name("demo.2");
+    response->set_runs_made(static_cast<uint64_t>(request->numbers_size()));
     return grpc::Status::OK;
   }
 
@@ -248,9 +255,9 @@ class Runs final : public pb::RunService::Service {
     response->mutable_spec()->mutable_train()->set_steps(100);
     return grpc::Status::OK;
   }
-  grpc::Status CancelRun(ServerContext*, const pb::CancelRunRequest* request,
-                         pb::CancelRunResponse* response) override {
-    SWITCHYARD_BEGIN("CancelRun");
+  grpc::Status ControlRun(ServerContext*, const pb::ControlRunRequest* request,
+                          pb::ControlRunResponse* response) override {
+    SWITCHYARD_BEGIN("ControlRun");
     *response->mutable_run() = world_.MakeRun(World::Find(request->run()));
     response->mutable_run()->set_state(pb::RUN_STATE_CANCELLED);
     return grpc::Status::OK;
@@ -352,6 +359,12 @@ class Admin final : public pb::AdminService::Service {
     worker->add_slots()->set_kind(pb::SLOT_KIND_CPU);
     worker->add_slots()->set_kind(pb::SLOT_KIND_CPU);
     worker->set_slots_busy(2);
+    return grpc::Status::OK;
+  }
+  grpc::Status ControlWorker(ServerContext*, const pb::ControlWorkerRequest* request,
+                             pb::ControlWorkerResponse* response) override {
+    SWITCHYARD_BEGIN("ControlWorker");
+    response->set_runs_affected(1);
     return grpc::Status::OK;
   }
 
