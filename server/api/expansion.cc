@@ -130,7 +130,7 @@ scheduler::PlannedRun MakeRow(const spec::PlannedRun& planned, const std::string
 
 // What a sweep file may say and this coordinator does not do yet: refused, for its runs would be
 // others than those that were asked for.
-Status CheckIsServed(const pb::SweepSpec& spec) {
+Status CheckIsServed(const pb::SweepSpec& spec, const pb::PolicySpec& policy) {
   const auto refuse = [](std::string_view field) {
     return InvalidArgument(StrCat(field, ": is not served by this coordinator"));
   };
@@ -140,7 +140,13 @@ Status CheckIsServed(const pb::SweepSpec& spec) {
     return refuse("strategy");
   }
   if (spec.has_early_stop()) return refuse("early_stop");
-  if (spec.has_budget()) return refuse("budget");
+  if (spec.budget().has_runs()) return refuse("budget.runs");
+  if (spec.budget().has_tokens()) return refuse("budget.tokens");
+  if (spec.budget().has_active_flops()) return refuse("budget.active_flops");
+  if (!policy.retry().log_patterns().empty()) return refuse("retry.log_patterns");
+  for (const pb::ResourceAlternative& alternative : policy.resources().alternatives()) {
+    if (!alternative.labels().empty()) return refuse("resources.alternatives.labels");
+  }
   return OkStatus();
 }
 
@@ -153,9 +159,9 @@ Result<std::shared_ptr<const Expansion>> Expansion::Make(const pb::SweepSpec& sp
   std::shared_ptr<Expansion> out(new Expansion);
   out->plan_ = spec::SweepPlan::Make(spec, &faults);
   if (!faults.empty() || out->plan_ == nullptr) return FaultStatus(std::move(faults));
-  SWITCHYARD_RETURN_IF_ERROR(CheckIsServed(spec));
   const spec::PlannedRun first = out->plan_->Example(&faults);
   if (!faults.empty()) return FaultStatus(std::move(faults));
+  SWITCHYARD_RETURN_IF_ERROR(CheckIsServed(spec, *first.policy));
   scheduler::SweepRow& row = out->row_;
   row.project = spec.project().empty() ? "default" : spec.project();
   row.base_name = spec.name();
