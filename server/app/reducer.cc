@@ -110,8 +110,8 @@ Reducer::Reducer(std::unique_ptr<store::Store> store, server_metrics::Families* 
       live_runs_(live_runs),
       options_(std::move(options)),
       inbox_(families),
-      clock_(options_.restart_grace),
       ballast_(StrCat(options_.data_dir, "/ballast"), options_.ballast_bytes),
+      clock_(options_.restart_grace),
       metrics_address_(options_.metrics_address) {}
 
 Result<std::unique_ptr<Reducer>> Reducer::Make(std::unique_ptr<store::Store> store,
