@@ -335,34 +335,36 @@ void Coordinator::RunTick() {
   const auto refuse = [](const Status&) {};
   if (!clock_.MayExpire(Steady())) w_.See(Point::restart_grace_held);
   if (clock_.MayExpire(Steady()) && !is_degraded) {
-    group.push_back({.queue = kMutation,
-                     .decide =
-                         [this](Turn& turn) {
-                           const scheduler::Decision decision =
-                               Decide(turn, scheduler::Tick{.random = w_.random.Next()});
-                           if (decision.leases_expired == 0) return;
-                           w_.See(Point::lost_by_silence);
-                           w_.CountCoordinator();
-                           for (const Change& change : decision.changes) {
-                             const auto* attempt = std::get_if<scheduler::AttemptStatus>(&change);
-                             if (attempt == nullptr ||
-                                 attempt->state != scheduler::AttemptState::kLost ||
-                                 attempt->reason.find("no contact") == std::string::npos) {
-                               continue;
-                             }
-                             const scheduler::Attempt* lost = state->FindAttempt(attempt->epoch);
-                             if (lost == nullptr) continue;
-                             const World::WorkerFacts& facts = w_.worker_facts[lost->row.worker];
-                             const Nanos silent = w_.coordinator_ran - facts.heard_running;
-                             if (silent + 3 * kSec <
-                                 static_cast<Nanos>(scheduler::kReplaceAfter.count()) * kMs) {
-                               w_.Fail("L6", StrCat("attempt ", attempt->epoch.value,
-                                                    " lost although its worker was heard ",
-                                                    silent / kMs, " ms of running time ago"));
-                             }
-                           }
-                         },
-                     .refuse = refuse});
+    group.push_back(
+        {.queue = kMutation,
+         .decide =
+             [this](Turn& turn) {
+               const scheduler::Decision decision =
+                   Decide(turn, scheduler::Tick{.random = w_.random.Next()});
+               if (decision.leases_expired == 0) return;
+               w_.See(Point::lost_by_silence);
+               w_.CountCoordinator();
+               for (const Change& change : decision.changes) {
+                 const auto* attempt = std::get_if<scheduler::AttemptStatus>(&change);
+                 if (attempt == nullptr || attempt->state != scheduler::AttemptState::kLost ||
+                     attempt->reason.find("no contact") == std::string::npos) {
+                   continue;
+                 }
+                 const scheduler::Attempt* lost = state->FindAttempt(attempt->epoch);
+                 if (lost == nullptr) continue;
+                 const World::WorkerFacts& facts = w_.worker_facts[lost->row.worker];
+                 const Nanos silent = w_.coordinator_ran - facts.heard_running;
+                 if (silent + 3 * kSec <
+                     static_cast<Nanos>(
+                         scheduler::ReplaceAfter(scheduler::Profile::kResilient)->count()) *
+                         kMs) {
+                   w_.Fail("L6", StrCat("attempt ", attempt->epoch.value,
+                                        " lost although its worker was heard ", silent / kMs,
+                                        " ms of running time ago"));
+                 }
+               }
+             },
+         .refuse = refuse});
   } else if (is_degraded && now - last_probe_ >= kProbe) {
     last_probe_ = now;
     group.push_back({.queue = kMutation,
@@ -731,9 +733,10 @@ Result<uint64_t> Coordinator::DecideClient(Turn& turn, const ClientCall& call) {
         if (run->status.state == RunState::kActive) w_.See(Point::cancel_while_active);
         if (run->status.state == RunState::kBackoff) w_.See(Point::cancel_in_backoff);
       }
-      const scheduler::Decision decision =
-          Decide(turn, scheduler::CancelRun{.run = call.run, .reason = "simulated"});
-      reply = std::get<scheduler::CancelAnswer>(decision.answer).runs_affected;
+      const scheduler::Decision decision = Decide(
+          turn, scheduler::SteerRun{
+                    .run = call.run, .verb = scheduler::Verb::kCancel, .reason = "simulated"});
+      reply = std::get<scheduler::SteerAnswer>(decision.answer).runs_affected;
       break;
     }
     case ClientCall::Kind::kCancelSweep: {
@@ -742,10 +745,10 @@ Result<uint64_t> Coordinator::DecideClient(Turn& turn, const ClientCall& call) {
           if (state->FindRun(run)->links.size() > 1) w_.See(Point::run_kept_by_other_sweep);
         }
       }
-      const scheduler::Decision decision =
-          Decide(turn, scheduler::CancelSweep{
-                           .sweep = call.sweep, .reason = "simulated", .random = w_.random.Next()});
-      reply = std::get<scheduler::CancelAnswer>(decision.answer).runs_affected;
+      const scheduler::Decision decision = Decide(
+          turn, scheduler::SteerSweep{
+                    .sweep = call.sweep, .verb = scheduler::Verb::kCancel, .reason = "simulated"});
+      reply = std::get<scheduler::SteerAnswer>(decision.answer).runs_affected;
       break;
     }
   }
