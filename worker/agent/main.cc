@@ -1,4 +1,5 @@
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -177,6 +178,8 @@ int Run(const Flags& flags, char** argv) {
     LogError("another agent uses this state directory: ", lock.status().message());
     return kExitUnavailable;
   }
+  // An earlier life of this process leaves its dead fork server as a child.
+  while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
   // Before any thread: the fork server must have one only.
   Result<std::unique_ptr<ForkServer>> fork_server = ForkServer::Start(options.state_dir);
   if (!fork_server.ok()) {
