@@ -57,6 +57,16 @@ TEST(Decide, TakesAnIncompleteExitForACrash) {
   EXPECT_EQ(world.AttemptOf(kRun).status.end_class, EndClass::kInternal);
 }
 
+// A crash in teardown, behind a complete record, takes nothing back (protocol 2.3).
+TEST(Decide, TakesACompleteRecordAgainstACrashBehindIt) {
+  World world = Running();
+  MemberReport report = world.Exit(kRun, 0, EndClass::kOk, true);
+  report.signal = 11;
+  world.Beat(World::Worker(1), {report});
+  EXPECT_EQ(world.StateOf(kRun), RunState::kSucceeded);
+  EXPECT_EQ(world.AttemptOf(kRun).status.end_class, EndClass::kOk);
+}
+
 // Guards end a run as an observation, and keep their class.
 TEST(Decide, FailsAGuardedRunAtOnce) {
   World world = Running();
