@@ -180,6 +180,7 @@ Status Serve(const Config& config) {
                               Reducer::Make(std::move(store), &families, &clients, &live_runs,
                                             {.data_dir = config.data_dir,
                                              .metrics_address = {},
+                                             .leases = config.leases,
                                              .ballast_bytes = BallastFor(config.data_dir)}));
   SWITCHYARD_FAILPOINT("serve.state_loaded");
   QueryPool queries(std::move(readers), &families);

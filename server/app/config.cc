@@ -13,6 +13,9 @@ namespace {
 
 constexpr uint64_t kFileBytesMax = 64 << 10;
 constexpr int kDefaultPort = 7443;
+using scheduler::kLeaseMin;
+using scheduler::kLeaseTimeMax;
+using scheduler::kReplaceMin;
 
 std::string DefaultDataDir() {
   const char* state = std::getenv("XDG_STATE_HOME");
@@ -22,7 +25,36 @@ std::string DefaultDataDir() {
   return StrCat(home, "/.local/state/switchyard/coordinator");
 }
 
-Status Lay(const std::string& key, const std::string& value, Config* config) {
+// Where a setting of the leases is kept; null: it is no such setting.
+Milliseconds* LeaseTime(const std::string& key, scheduler::LeasePolicy* leases) {
+  if (key == "resilient_lease") return &leases->resilient.lease;
+  if (key == "resilient_replace") return &leases->resilient.replace;
+  if (key == "exclusive_lease") return &leases->exclusive.lease;
+  if (key == "exclusive_replace") return &leases->exclusive.replace;
+  return nullptr;
+}
+
+// Protocol 5. A `resilient` attempt may be replaced while its trainer is still there: it is fenced.
+Status CheckLeases(const scheduler::LeasePolicy& leases) {
+  const auto check = [](const char* key, Milliseconds value, Milliseconds least, const char* why) {
+    if (value >= least) return OkStatus();
+    return InvalidArgument(StrCat(key, " of ", value.count() / 1000, " s is too short: at least ",
+                                  (least.count() + 999) / 1000, " s, ", why));
+  };
+  constexpr const char* kTwo = "two heartbeat periods";
+  constexpr const char* kFour = "four heartbeat periods";
+  SWITCHYARD_RETURN_IF_ERROR(check("resilient_lease", leases.resilient.lease, kLeaseMin, kTwo));
+  SWITCHYARD_RETURN_IF_ERROR(
+      check("resilient_replace", leases.resilient.replace, kReplaceMin, kFour));
+  SWITCHYARD_RETURN_IF_ERROR(check("exclusive_lease", leases.exclusive.lease, kLeaseMin, kTwo));
+  return check("exclusive_replace", leases.exclusive.replace,
+               scheduler::SafeReplaceAfter(leases.exclusive.lease),
+               "or a second attempt could start before the trainer of the first has ended");
+}
+
+}  // namespace
+
+Status SetConfig(const std::string& key, const std::string& value, Config* config) {
   if (key == "data_dir") {
     config->data_dir = value;
   } else if (key == "socket") {
@@ -41,16 +73,23 @@ Status Lay(const std::string& key, const std::string& value, Config* config) {
       }
       config->insecure_loopback = static_cast<int>(*port);
     }
+  } else if (Milliseconds* const time = LeaseTime(key, &config->leases)) {
+    const auto seconds = ParseInt64(value);
+    if (!seconds.has_value() || *seconds < 0 || *seconds > kLeaseTimeMax.count() / 1000) {
+      return InvalidArgument(StrCat(key, " '", EscapeForTerminal(value),
+                                    "' is not a whole number of seconds up to ",
+                                    kLeaseTimeMax.count() / 1000));
+    }
+    *time = Milliseconds(*seconds * 1000);
   } else {
     const std::string nearest =
-        NearestWord(key, {"data_dir", "socket", "insecure_loopback", "metrics"});
+        NearestWord(key, {"data_dir", "socket", "insecure_loopback", "metrics", "resilient_lease",
+                          "resilient_replace", "exclusive_lease", "exclusive_replace"});
     return InvalidArgument(StrCat("'", EscapeForTerminal(key), "' is not a setting",
                                   nearest.empty() ? "" : StrCat("; nearest: ", nearest)));
   }
   return OkStatus();
 }
-
-}  // namespace
 
 Status ReadConfigFile(const std::string& path, Config* config) {
   SWITCHYARD_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
@@ -64,7 +103,7 @@ Status ReadConfigFile(const std::string& path, Config* config) {
         return InvalidArgument(
             StrCat(path, ":", entry.first.Mark().line + 1, ": a setting has one plain value"));
       }
-      const Status status = Lay(entry.first.Scalar(), entry.second.Scalar(), config);
+      const Status status = SetConfig(entry.first.Scalar(), entry.second.Scalar(), config);
       if (!status.ok()) {
         return InvalidArgument(
             StrCat(path, ":", entry.first.Mark().line + 1, ": ", status.message()));
@@ -90,7 +129,7 @@ Status FinishConfig(Config* config) {
                                   " bytes, at most ", kPathMax, " are possible: ", config->socket,
                                   " (give --socket)"));
   }
-  return OkStatus();
+  return CheckLeases(config->leases);
 }
 
 }  // namespace switchyard::app

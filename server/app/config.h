@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "server/scheduler/lease_policy.h"
 
 namespace switchyard::app {
 
@@ -13,10 +14,13 @@ struct Config {
   std::string socket;    // default switchyard.sock in the data directory
   std::optional<int> insecure_loopback;  // port; 0: a free one
   std::string metrics = "127.0.0.1:9464";
+  scheduler::LeasePolicy leases;
 };
 
 // Lays the keys of a YAML file over `config`. kInvalidArgument names the key.
 Status ReadConfigFile(const std::string& path, Config* config);
+// Lays one setting, by its key, over `config`. kInvalidArgument: no such key, or no such value.
+Status SetConfig(const std::string& key, const std::string& value, Config* config);
 // Fills what was not said. kInvalidArgument: a setting that cannot work.
 Status FinishConfig(Config* config);
 

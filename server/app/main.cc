@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
+#include <map>
 #include <string>
 
 #include "common/base/strings.h"
@@ -11,8 +12,9 @@
 namespace {
 
 // Flags over the file over the defaults.
-switchyard::Result<switchyard::app::Config> MakeConfig(const std::string& file,
-                                                       const switchyard::app::Config& flags) {
+switchyard::Result<switchyard::app::Config> MakeConfig(
+    const std::string& file, const switchyard::app::Config& flags,
+    const std::map<std::string, std::string>& leases) {
   switchyard::app::Config config;
   if (!file.empty()) {
     SWITCHYARD_RETURN_IF_ERROR(switchyard::app::ReadConfigFile(file, &config));
@@ -21,6 +23,10 @@ switchyard::Result<switchyard::app::Config> MakeConfig(const std::string& file,
   if (!flags.socket.empty()) config.socket = flags.socket;
   if (!flags.metrics.empty()) config.metrics = flags.metrics;
   if (flags.insecure_loopback.has_value()) config.insecure_loopback = flags.insecure_loopback;
+  for (const auto& [key, seconds] : leases) {
+    if (seconds.empty()) continue;
+    SWITCHYARD_RETURN_IF_ERROR(switchyard::app::SetConfig(key, seconds, &config));
+  }
   SWITCHYARD_RETURN_IF_ERROR(switchyard::app::FinishConfig(&config));
   return config;
 }
@@ -35,6 +41,7 @@ int main(int argc, char** argv) {
   switchyard::app::Config flags;
   flags.metrics.clear();
   std::string loopback;
+  std::map<std::string, std::string> leases;  // by key of the file
   CLI::App* serve = program.add_subcommand("serve", "Run until SIGTERM.");
   CLI::App* check = program.add_subcommand("check", "Check settings and the data directory.");
   CLI::App* health = program.add_subcommand("health", "Ask a running coordinator how it is.");
@@ -50,6 +57,14 @@ int main(int argc, char** argv) {
                      "Listen on this port of 127.0.0.1 too; any local user can connect")
         ->expected(0, 1)
         ->default_str("7443");
+    command->add_option("--resilient-lease", leases["resilient_lease"],
+                        "Seconds that a `resilient` trainer goes on without contact (86400)");
+    command->add_option("--resilient-replace", leases["resilient_replace"],
+                        "Seconds without contact after which its run starts elsewhere (600)");
+    command->add_option("--exclusive-lease", leases["exclusive_lease"],
+                        "Seconds that an `exclusive` trainer goes on without contact (600)");
+    command->add_option("--exclusive-replace", leases["exclusive_replace"],
+                        "Seconds without contact after which its run starts elsewhere (630)");
   }
   CLI11_PARSE(program, argc, argv);
 
@@ -64,7 +79,7 @@ int main(int argc, char** argv) {
     }
     flags.insecure_loopback = static_cast<int>(*port);
   }
-  const auto config = MakeConfig(file, flags);
+  const auto config = MakeConfig(file, flags, leases);
   switchyard::Status status = config.status();
   if (status.ok()) {
     if (command == serve) status = switchyard::app::Serve(*config);

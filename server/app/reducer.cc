@@ -185,6 +185,7 @@ Status Reducer::LoadState() {
                                .workers = std::move(snapshot.workers),
                                .usage = std::move(snapshot.usage)},
                               now);
+  state_.leases = options_.leases;
   state_.rev_n = std::max(state_.rev_n, rev_n);
   for (const auto& [id, contact] : contacts) {
     if (!state_.workers.contains(id)) continue;

@@ -24,6 +24,7 @@
 #include "server/scheduler/apply.h"
 #include "server/scheduler/core_clock.h"
 #include "server/scheduler/decide.h"
+#include "server/scheduler/lease_policy.h"
 #include "server/store/store.h"
 
 namespace switchyard::app {
@@ -63,6 +64,7 @@ class Reducer final : public api::Core {
     std::string metrics_address;
     // Nothing expires so soon after a start.
     Milliseconds restart_grace{30000};
+    scheduler::LeasePolicy leases;
     // Room that is kept on the disk of the database (ballast.h); 0: none.
     uint64_t ballast_bytes = 0;
   };

@@ -20,7 +20,7 @@ void WatchWorker(Draft& draft, const Worker& worker, Milliseconds suspect, uint6
   size_t live = worker.attempts.size();
   for (const Epoch epoch : worker.attempts) {
     const Run* run = state.FindRun(state.FindAttempt(epoch)->row.run);
-    const std::optional<Milliseconds> replace = ReplaceAfter(run->row.policy.profile);
+    const std::optional<Milliseconds> replace = ReplaceAfter(run->row.policy.profile, state.leases);
     if (!replace.has_value() || silent < *replace) continue;
     ++draft.decision.leases_expired;
     LoseAttempt(draft, epoch,

@@ -1,6 +1,7 @@
 #include "server/scheduler/lease_policy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace switchyard::scheduler {
@@ -15,25 +16,35 @@ Milliseconds FullJitter(int64_t cap_ms, uint64_t random) {
 
 }  // namespace
 
-uint64_t LeaseMs(Profile profile, uint64_t timeout_ms) {
-  constexpr uint64_t kDay = uint64_t{24} * 3600 * 1000;
+Milliseconds SafeReplaceAfter(Milliseconds lease) {
+  constexpr double kRho = 0.01;
+  constexpr double kPollMs = 250;
+  constexpr double kKillMs = 10000;
+  constexpr double kMarginMs = 2000;
+  const double ms = (static_cast<double>(lease.count()) + kPollMs) * (1 + kRho) / (1 - kRho) +
+                    kKillMs * (1 + kRho) + kMarginMs;
+  return Milliseconds(static_cast<int64_t>(std::ceil(ms)));
+}
+
+uint64_t LeaseMs(Profile profile, uint64_t timeout_ms, const LeasePolicy& policy) {
+  const auto resilient = static_cast<uint64_t>(policy.resilient.lease.count());
   switch (profile) {
     case Profile::kResilient:
-      return timeout_ms == 0 ? kDay : std::min(kDay, timeout_ms);
+      return timeout_ms == 0 ? resilient : std::min(resilient, timeout_ms);
     case Profile::kExclusive:
-      return 10 * 60 * 1000;
+      return static_cast<uint64_t>(policy.exclusive.lease.count());
     case Profile::kLocal:
       return std::numeric_limits<uint32_t>::max();
   }
-  return kDay;
+  return resilient;
 }
 
-std::optional<Milliseconds> ReplaceAfter(Profile profile) {
+std::optional<Milliseconds> ReplaceAfter(Profile profile, const LeasePolicy& policy) {
   switch (profile) {
     case Profile::kResilient:
-      return Milliseconds(10 * 60 * 1000);
+      return policy.resilient.replace;
     case Profile::kExclusive:
-      return Milliseconds(630 * 1000);
+      return policy.exclusive.replace;
     case Profile::kLocal:
       return std::nullopt;
   }

@@ -10,13 +10,32 @@
 // Numbers of leases, back-off, budgets and fair share (protocol 5, 13.3, 15; operations 10).
 namespace switchyard::scheduler {
 
-// A: how long a trainer runs on without contact. `resilient`: 24 h, or the run's time limit (0:
-// none); `exclusive`: 10 min; `local`: as long as a lease can say (49 days).
-uint64_t LeaseMs(Profile profile, uint64_t timeout_ms);
-// X: silence after which the coordinator replaces an attempt; nullopt: only when its end is
-// confirmed. `exclusive`: above (A + p)(1 + rho)/(1 - rho) + K(1 + rho) + margin with rho 1 %,
-// p 0.25 s, K 10 s, margin 2 s.
-std::optional<Milliseconds> ReplaceAfter(Profile profile);
+// What an operator may set. `lease` is A: how long a trainer runs on without contact. `replace` is
+// X: silence after which the coordinator replaces an attempt.
+struct LeaseTimes {
+  Milliseconds lease;
+  Milliseconds replace;
+};
+struct LeasePolicy {
+  LeaseTimes resilient{Milliseconds(int64_t{24} * 3600 * 1000), Milliseconds(10 * 60 * 1000)};
+  LeaseTimes exclusive{Milliseconds(10 * 60 * 1000), Milliseconds(630 * 1000)};
+};
+// Bounds of both: four heartbeat periods of 5 s for the silence, two for the lease, or contact as
+// it should be would already end attempts; 30 days are less than a lease can say (32 bits of
+// milliseconds).
+inline constexpr Milliseconds kLeaseMin{10 * 1000};
+inline constexpr Milliseconds kReplaceMin{20 * 1000};
+inline constexpr Milliseconds kLeaseTimeMax{int64_t{30} * 24 * 3600 * 1000};
+// The least X with which no second attempt starts before the trainer of the first has ended:
+// (A + p)(1 + rho)/(1 - rho) + K(1 + rho) + margin with rho 1 %, p 0.25 s, K 10 s, margin 2 s
+// (protocol 5).
+Milliseconds SafeReplaceAfter(Milliseconds lease);
+
+// A of a profile. `resilient`: at most the run's time limit (0: none); `local`: as long as a lease
+// can say (49 days).
+uint64_t LeaseMs(Profile profile, uint64_t timeout_ms, const LeasePolicy& policy = {});
+// X of a profile; nullopt: an attempt is replaced only when its end is confirmed.
+std::optional<Milliseconds> ReplaceAfter(Profile profile, const LeasePolicy& policy = {});
 // A worker without attempts that was silent so long is LOST.
 inline constexpr Milliseconds kLostAfter{10 * 60 * 1000};
 // A worker that was LOST so long is not shown any more, until it registers again.

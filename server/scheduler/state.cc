@@ -120,9 +120,9 @@ std::vector<Wanted> WantedOf(const State& state, WorkerId id) {
       out.push_back({.attempt = &attempt,
                      .rank = member.rank,
                      .grace_ms = attempt.status.grace_ms,
-                     .lease_ms = run == nullptr
-                                     ? LeaseMs(Profile::kResilient, 0)
-                                     : LeaseMs(run->row.policy.profile, run->row.timeout_ms)});
+                     .lease_ms = run == nullptr ? LeaseMs(Profile::kResilient, 0, state.leases)
+                                                : LeaseMs(run->row.policy.profile,
+                                                          run->row.timeout_ms, state.leases)});
     }
   }
   return out;

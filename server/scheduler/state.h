@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "server/scheduler/lease_policy.h"
 #include "server/scheduler/rows.h"
 
 namespace switchyard::scheduler {
@@ -148,6 +149,7 @@ struct State {
   uint64_t last_epoch = 0;
   uint64_t rev_n = 1;
   uint64_t queue_order = 0;
+  LeasePolicy leases;  // as the operator has set them
 
   std::map<SweepId, Sweep> sweeps;  // not terminal
   std::unordered_map<RunId, Run> runs;
