@@ -10,6 +10,7 @@
 //   TOY_STEPS      steps, one metric line each (10)
 //   TOY_STEP_MS    pause after each step, milliseconds (0)
 //   TOY_PRINT      lines to print to standard output at start (0)
+//   TOY_STEP_PRINT bytes of one line to print after each step (0: none)
 //   TOY_CHECKPOINT a checkpoint every so many steps (0: none): a folder with one file in
 //                  `checkpoint_dir`, written aside and renamed, then its `ckpt` line. An attempt
 //                  with a `resume_checkpoint` goes on at the step in that folder's name
@@ -19,6 +20,8 @@
 // step, before `end`), what TOY_FAULT says:
 //   segv, abort, kill      dies by that signal, without exit.json
 //   exit0, exit1, exit70   `_exit` with that status, without exit.json; lines so far are whole
+//   kill-agent             kills the agent that launched it and, by SIGKILL, itself; adopted by
+//                          another agent it knows none and kills itself alone
 //   hang                   sleeps for ever; the lease page is no longer looked at
 //   hang-fenced            hangs, and a second thread still ends it with 76 at the deadline
 //   starved                goes on stepping; only the check before each step looks at the page
@@ -33,6 +36,8 @@
 //   TOY_NO_RECORD  1: TOY_RECORD=absent
 //   TOY_IGNORE     1: takes no notice of intents and SIGTERM (the deadlines still count)
 //   TOY_CHILD      1: leaves a child behind in a process group of its own
+//   TOY_STOP_CODE  exit status of one that was asked to stop (75); exit.json says `complete` only
+//                  after the last step
 //   TOY_TORN       1: ends with half a line
 //   TOY_CORRUPT_AT flips a byte of the line of this step (0: none)
 //   TOY_GATE       path of a file: each step beyond TOY_GATE_AT (0) waits until it is there
@@ -113,6 +118,16 @@ uint64_t NumberMember(const std::string& json, const std::string& name) {
   const std::string start = StrCat("\"", name, "\":");
   const size_t at = json.find(start);
   return at == std::string::npos ? 0 : std::strtoull(json.c_str() + at + start.size(), nullptr, 10);
+}
+
+// 0: not known.
+int64_t ParentOf(pid_t pid) {
+  const Result<std::string> stat =
+      ReadFile(StrCat("/proc/", static_cast<int64_t>(pid), "/stat"), 4096);
+  const size_t name_end = stat.ok() ? stat->rfind(')') : std::string::npos;
+  if (name_end == std::string::npos) return 0;
+  const std::vector<std::string> fields = StrSplit(stat->substr(name_end + 2), ' ');
+  return fields.size() > 1 ? ParseInt64(fields[1]).value_or(0) : 0;
 }
 
 // What a checker expects at (epoch, step): falls with the step, differs by attempt.
@@ -210,6 +225,12 @@ class Toy {
     if (fault == "segv") raise(SIGSEGV);
     if (fault == "abort") abort();
     if (fault == "kill") raise(SIGKILL);
+    if (fault == "kill-agent") {
+      if (const int64_t agent = ParentOf(getppid()); getppid() > 1 && agent > 1) {
+        kill(static_cast<pid_t>(agent), SIGKILL);
+      }
+      raise(SIGKILL);
+    }
     if (fault == "exit0") Leave(0);
     if (fault == "exit1") Leave(1);
     if (fault == "exit70") Leave(70);
@@ -247,7 +268,7 @@ class Toy {
     }).detach();
   }
 
-  bool WriteRecord(int code, int64_t step) {
+  bool WriteRecord(int code, int64_t step, int64_t steps) {
     std::string kind = settings_.Text("TOY_RECORD", "whole");
     if (settings_.Get("TOY_NO_RECORD", 0) != 0) kind = "absent";
     if (kind == "absent") return true;
@@ -255,7 +276,7 @@ class Toy {
     const Status status =
         events::WriteExitRecord(path, {.code = code,
                                        .end_class = code == 0 ? "ok" : "user",
-                                       .complete = code == 0,
+                                       .complete = code == 0 && step >= steps,
                                        .last_seq = seq_,
                                        .final_step = static_cast<uint64_t>(step),
                                        .epoch = kind == "foreign" ? epoch_ + 1 : epoch_,
@@ -311,9 +332,10 @@ class Toy {
 
     int code = static_cast<int>(settings_.Get("TOY_CODE", 0));
     const int64_t steps = settings_.Get("TOY_STEPS", 10);
+    const int64_t printed_bytes = settings_.Get("TOY_STEP_PRINT", 0);
     const int64_t pause_ms = settings_.Get("TOY_STEP_MS", 0);
     const int64_t checkpoint_every = settings_.Get("TOY_CHECKPOINT", 0);
-    while (step < steps && code != 75) {
+    while (step < steps) {
       const events::Lease& page = (*lease)->Read();
       if (page.IsPast(BoottimeNanoseconds())) return 76;
       if (!ignores && (g_terminated != 0 || page.intent != events::LeaseIntent::kRun)) {
@@ -321,7 +343,7 @@ class Toy {
             step % checkpoint_every != 0 && !PutCheckpoint(static_cast<uint64_t>(step))) {
           return 70;
         }
-        code = 75;
+        code = static_cast<int>(settings_.Get("TOY_STOP_CODE", 75));
         break;
       }
       ++step;
@@ -330,6 +352,10 @@ class Toy {
       if (checkpoint_every > 0 && step % checkpoint_every == 0 &&
           !PutCheckpoint(static_cast<uint64_t>(step))) {
         return 70;
+      }
+      if (printed_bytes > 0) {
+        std::printf("%s\n", std::string(static_cast<size_t>(printed_bytes), 'x').c_str());
+        std::fflush(stdout);
       }
       if (step == fault_at) {
         hung_ = fault == "hang";
@@ -347,7 +373,7 @@ class Toy {
     if (!Other("end", StrCat("\"code\":", code))) return 70;
     if (settings_.Get("TOY_TORN", 0) != 0 && !Put("{\"v\":1,\"seq\":")) return 70;
     if ((*lease)->Read().IsPast(BoottimeNanoseconds())) return 76;
-    if (!WriteRecord(code, step)) return 70;
+    if (!WriteRecord(code, step, steps)) return 70;
     const std::string after = settings_.Text("TOY_AFTER", "none");
     hung_ = after == "hang";
     GoWrong(after);
