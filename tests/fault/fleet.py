@@ -73,8 +73,10 @@ class Ledger:
 class Fleet(Cluster):
     """Toy trainers take `steps` steps of `step_ms` each; `ledger` is written by them alone."""
 
-    def __init__(self, steps=40, step_ms=20, slots=4, toy=None):
+    def __init__(self, steps=40, step_ms=20, slots=4, toy=None, flags=()):
         super().__init__()
+        self.flags = flags  # of the coordinator
+        self.gate = self.socket  # where workers look for it
         self.steps = steps
         self.slots = slots
         self.ledger = self.folder / "ledger"
@@ -91,7 +93,7 @@ class Fleet(Cluster):
         env = {"SWITCHYARD_FAILPOINT": failpoint} if failpoint else {}
         ready = self.folder / "coordinator" / "ready.json"
         process = self.start("coordinator", BIN / "switchyard-coordinator", "serve", "--data-dir", self.folder / "coordinator",
-                             "--socket", self.socket, "--metrics", "127.0.0.1:0", env=env)
+                             "--socket", self.socket, "--metrics", "127.0.0.1:0", *self.flags, env=env)
         if not wait:
             return process
 
@@ -109,7 +111,7 @@ class Fleet(Cluster):
     def worker(self, name="worker", *flags, failpoint=None):
         extra = ["--trainer", TOY]
         env = {**self.toy, **({"SWITCHYARD_FAILPOINT": failpoint} if failpoint else {})}
-        self.start(name, BIN / "switchyard-worker", "run", "--server", f"unix:{self.socket}", "--state-dir", self.folder / name,
+        self.start(name, BIN / "switchyard-worker", "run", "--server", f"unix:{self.gate}", "--state-dir", self.folder / name,
                    "--slots", self.slots, "--cores-per-slot", 1, "--metrics", "127.0.0.1:0", *extra, *flags, env=env)
         return self.processes[name]
 
@@ -174,26 +176,39 @@ class Fleet(Cluster):
         return len(spawns)
 
     def trainers(self):
-        """Pids of live toy trainers of this fleet."""
+        """Pids of live toy trainers of this fleet. The agent's own command line names the program too, as an argument."""
         out = []
         for entry in pathlib.Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
             try:
-                command = (entry / "cmdline").read_bytes().decode(errors="replace")
+                command = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
                 state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
             except OSError:
                 continue
-            if "switchyard_toytrainer_tool" in command and str(self.folder) in command and state != "Z":
+            if command[0] == str(TOY) and str(self.folder) in command[-2] and state != "Z":
                 out.append(int(entry.name))
         return out
 
     def fork_server(self, name="worker"):
-        """Pid of the agent's fork server: its only child that is no trainer."""
-        agent = self.processes[name].pid
-        trainers = set(self.trainers())
-        children = subprocess.run(["pgrep", "-P", str(agent)], capture_output=True, text=True).stdout.split()
-        return next((int(c) for c in children if int(c) not in trainers), None)
+        """Pid of the agent's fork server, which is its only child, alive or dead; None: it has none that lives."""
+        children = self.children(self.processes[name].pid)
+        assert len(children) <= 1, f"dead fork servers are left: {children}"
+        return next((pid for pid, state in children.items() if state != "Z"), None)
+
+    def children(self, parent):
+        """State letter of each child of a process, by pid."""
+        out = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[1]) == parent:
+                out[int(entry.name)] = fields[0]
+        return out
 
     def kill(self, name):
         process = self.processes.pop(name)

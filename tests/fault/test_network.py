@@ -1,0 +1,253 @@
+"""Replies that are lost, messages that are late, partitions and ends that come before the last report."""
+import json
+import os
+import re
+import signal
+import time
+import unittest
+
+from fleet import Fleet, long_form, wait_until
+from proxy import Proxy
+
+
+class Net(unittest.TestCase):
+    def fleet(self, seed=1, **options):
+        """A fleet whose workers reach the coordinator through `self.proxy`."""
+        cluster = Fleet(**options)
+        self.addCleanup(cluster.close)
+        cluster.gate = cluster.folder / "proxy.sock"
+        self.proxy = Proxy(cluster.gate, cluster.socket, seed)
+        self.addCleanup(self.proxy.close)
+        cluster.up()
+        return cluster
+
+    def check_whole(self, cluster, sweep, attempts=1):
+        for run in cluster.runs(sweep):
+            self.assertEqual(run["state"], "succeeded", run)
+            self.assertEqual(len(cluster.check_run(run["name"])["attempts"]), attempts)
+
+    def metrics(self, cluster):
+        return cluster.http(json.loads((cluster.folder / "coordinator" / "ready.json").read_text())["metrics"])
+
+
+class LostReplies(Net):
+    def test_points_are_doubled_when_replies_are_lost(self):
+        """ME6. A third of the replies is lost and everything sent again: each point is there once, and counted once."""
+        rounds = 20 if long_form() else 1
+        lost = passed = 0
+        for seed in range(rounds):
+            cluster = self.fleet(seed=seed, steps=300, step_ms=20, slots=4)
+            cluster.worker()
+            wait_until(lambda: cluster.json("worker", "ls"), "registration", 30)
+            sweep = cluster.submit(seeds=4)
+            wait_until(lambda: cluster.read_ledger().steps, "first steps", 60)
+            self.proxy.lose_replies = 0.3
+            wait_until(lambda: len(cluster.read_ledger().steps) == 4 and all(len(s) == 300 for s in cluster.read_ledger().steps.values()), "the last steps", 120, 0.3)
+            time.sleep(3)
+            text = self.metrics(cluster)
+            self.proxy.lose_replies = 0.0
+            cluster.wait_all([sweep], 120)
+            self.check_whole(cluster, sweep)
+            text = self.metrics(cluster)
+            points = [float(v) for v in re.findall(r"(?m)^switchyard_metric_points_committed_total(?:\{[^}]*\})? (\S+)", text)]
+            self.assertEqual(sum(points), 4 * 300 * 2, "points counted")
+            self.assertGreater(self.proxy.lost, 3, "the proxy lost too little to say anything")
+            lost += self.proxy.lost
+            passed += self.proxy.passed
+            cluster.finish([sweep])
+            self.doCleanups()
+        print(f"{lost} replies lost of {lost + passed}: 0 points doubled, 0 lost", flush=True)
+
+    def test_last_report_is_lost_when_the_trainer_ends_at_once(self):
+        """ME5. 13 steps without a pause and the end: all points, though the coordinator is late or starts anew at step 12."""
+        for fault in ("none", "late", "restarted"):
+            with self.subTest(coordinator=fault):
+                cluster = self.fleet(steps=13, step_ms=0, slots=1)
+                gate = cluster.folder / "gate"
+                if fault == "restarted":
+                    cluster.toy.update({"TOY_GATE": str(gate), "TOY_GATE_AT": "12"})
+                if fault == "late":
+                    self.proxy.delay = 2.0
+                cluster.worker()
+                sweep = cluster.submit(seeds=1)
+                if fault == "restarted":
+                    wait_until(lambda: any(len(s) == 12 for s in cluster.read_ledger().steps.values()), "step 12", 30)
+                    cluster.kill("coordinator")
+                    gate.write_text("")
+                    wait_until(lambda: not cluster.trainers(), "end of the trainer", 20)
+                    cluster.up()
+                seen = set()
+
+                def ended():
+                    state = cluster.runs(sweep)[0]["state"]
+                    seen.add(state)
+                    if state == "succeeded":
+                        # Done means recorded: nothing may be missing at this moment.
+                        self.assertEqual(len(cluster.json("metrics", f"{sweep}/1", "train/loss")), 13)
+                    return state == "succeeded"
+                wait_until(ended, "success", 60, 0.02)
+                self.check_whole(cluster, sweep)
+                cluster.finish([sweep])
+                self.doCleanups()
+
+
+class Silence(Net):
+    def test_calls_wait_without_end_when_the_coordinator_is_stopped(self):
+        """GR1. Much is being written when the coordinator stops answering: training goes on, the client gives up in time, and what was written arrives."""
+        seconds = 60 if long_form() else 12
+        steps = (seconds + 6) * 10
+        cluster = self.fleet(steps=steps, step_ms=100, slots=2, toy={"TOY_STEP_PRINT": "100000"})
+        cluster.worker()
+        sweep = cluster.submit(seeds=2)
+        wait_until(lambda: len(cluster.read_ledger().steps) == 2, "two runs that step", 60)
+        coordinator = cluster.processes["coordinator"].pid
+        os.kill(coordinator, signal.SIGSTOP)
+        stopped = time.monotonic()
+        before = sum(len(s) for s in cluster.read_ledger().steps.values())
+        result = cluster.cli("--timeout", "5", "results", sweep, check=False)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertLess(time.monotonic() - stopped, 7)
+        time.sleep(max(0, stopped + seconds - time.monotonic()))
+        after = sum(len(s) for s in cluster.read_ledger().steps.values())
+        os.kill(coordinator, signal.SIGCONT)
+        self.assertGreater(after - before, seconds * 2 * 5, "training stood still")
+        cluster.wait_all([sweep], 120)
+        self.check_whole(cluster, sweep)
+        logs = cluster.cli("logs", f"{sweep}/1", "--raw").stdout
+        self.assertGreaterEqual(logs.count("x" * 100000), 10, "output of the run")
+        cluster.finish([sweep])
+
+    def test_partition_costs_no_step_and_no_point(self):
+        """Nothing passes between worker and coordinator for a while: one attempt, a whole curve."""
+        cluster = self.fleet(steps=400, step_ms=20, slots=4)
+        cluster.worker()
+        sweep = cluster.submit(seeds=4)
+        wait_until(lambda: len(cluster.read_ledger().steps) == 4, "four runs that step", 60)
+        for seconds in (60, 20, 5) if long_form() else (5,):
+            self.proxy.is_cut = True
+            time.sleep(seconds)
+            self.proxy.is_cut = False
+            time.sleep(1)
+        cluster.wait_all([sweep], 120)
+        self.check_whole(cluster, sweep)
+        cluster.finish([sweep])
+
+
+class Ends(Net):
+    def kill_trainers(self, cluster):
+        for pid in cluster.trainers():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def test_killed_runs_stay_running(self):
+        """OR1. Trainer, or trainer and worker: the run leaves RUNNING soon, with a reason. Worker alone: taken back, no step lost. The time zone matters to none of it."""
+        cluster = self.fleet(steps=150, step_ms=20, slots=1, toy={"TZ": "Pacific/Kiritimati", "TOY_CHECKPOINT": "10"})
+        cluster.worker()
+        first = lambda: cluster.json("show", f"{sweep}/1")["attempts"][0]
+        for victim in ("trainer", "both", "worker"):
+            with self.subTest(killed=victim):
+                sweep = cluster.submit(seeds=1)
+                wait_until(lambda: cluster.trainers(), "a trainer", 60)
+                time.sleep(1)
+                if victim != "trainer":
+                    cluster.kill("worker")
+                if victim != "worker":
+                    self.kill_trainers(cluster)
+                start = time.monotonic()
+                if victim != "trainer":
+                    cluster.worker()
+                if victim == "worker":
+                    cluster.wait_all([sweep], 60)
+                    self.check_whole(cluster, sweep)
+                    continue
+                wait_until(lambda: first()["state"] not in ("assigned", "running", "stopping"), "end of attempt 1", 30, 0.05)
+                self.assertLess(time.monotonic() - start, 12, "two heartbeats")
+                self.assertEqual((first()["state"], first()["end_class"]), ("failed", "unknown"), first())
+                self.assertTrue(first()["reason"], first())
+                cluster.wait_all([sweep], 90)
+                self.check_whole(cluster, sweep, attempts=2)
+        for sweep in cluster.sweeps():
+            for attempt in cluster.json("show", f"{sweep}/1")["attempts"]:
+                times = [attempt.get(k) for k in ("started_ms", "ended_ms") if attempt.get(k)]
+                self.assertEqual(times, sorted(times, key=int), "ended before it began")
+
+    def test_a_run_that_takes_its_worker_down_is_retried_without_end(self):
+        """OR3. It is quarantined after two crashes of its agent, and the runs beside it finish."""
+        cluster = self.fleet(steps=60, step_ms=20, slots=2)
+        cluster.worker()
+        bad = cluster.submit(seeds=1)
+        run_id = cluster.json("show", f"{bad}/1")["run"]["id"]
+        # The attempt that has started already, if so, is a good one: the plan counts from the next.
+        cluster.cli("cancel", bad, "--reason", "test")
+        cluster.wait_all([bad], 60)
+        (cluster.plans / "all").write_text("TOY_FAULT=kill-agent\nTOY_AT=10\n")
+        bad = cluster.submit(seeds=1)
+        run_id = cluster.json("show", f"{bad}/1")["run"]["id"]
+        wait_until(lambda: cluster.read_ledger().spawns and cluster.processes["worker"].poll() is not None, "death of the agent", 30, 0.01)
+        (cluster.plans / "all").unlink()
+        (cluster.plans / run_id).write_text("TOY_FAULT=kill-agent\nTOY_AT=10\n")
+        cluster.processes.pop("worker")
+        cluster.worker()
+        good = [cluster.submit(seeds=1) for _ in range(3)]
+        end = time.monotonic() + 90
+        deaths = 1
+        while not (cluster.ended(bad) and all(cluster.ended(s) for s in good)):
+            self.assertLess(time.monotonic(), end, "no end")
+            if cluster.processes["worker"].poll() is not None:
+                deaths += 1
+                cluster.processes.pop("worker")
+                cluster.worker()
+            time.sleep(0.05)
+        self.assertEqual(cluster.runs(bad)[0]["state"], "quarantined")
+        attempts = cluster.json("show", f"{bad}/1")["attempts"]
+        self.assertLessEqual(len(attempts), 3)
+        self.assertEqual(deaths, len(attempts))
+        for sweep in good:
+            self.assertEqual(cluster.runs(sweep)[0]["state"], "succeeded")
+
+    def test_an_operators_stop_counts_as_a_crash(self):
+        """OR3. Five drains of its worker: the run goes on from its checkpoint each time, and completes."""
+        cluster = self.fleet(steps=200, step_ms=20, slots=1, toy={"TOY_CHECKPOINT": "10"})
+        cluster.worker()
+        sweep = cluster.submit(seeds=1)
+        name = wait_until(lambda: cluster.json("worker", "ls"), "the worker", 30)[0]["id"]
+        for times in range(1, 6):
+            wait_until(lambda: len(cluster.read_ledger().lives) == times and cluster.trainers(), f"attempt {times}", 60)
+            time.sleep(0.3)
+            cluster.cli("worker", "drain", name)
+            wait_until(lambda: not cluster.trainers(), "end of the trainer", 30)
+            wait_until(lambda: cluster.json("worker", "ls")[0]["state"] == "drained", "drained worker", 30)
+            cluster.cli("worker", "undrain", name)
+        cluster.wait_all([sweep], 90)
+        attempts = cluster.json("show", f"{sweep}/1")["attempts"]
+        self.assertEqual([a["state"] for a in attempts], ["preempted"] * 5 + ["succeeded"])
+        self.check_whole(cluster, sweep, attempts=6)
+
+    def test_preempted_is_taken_as_completed(self):
+        """OR5. SIGTERM from outside, the trainer saves and ends with 75: PREEMPTED, queued again, resumed. The same with a drain and an end with 0."""
+        for code in ("75", "0"):
+            with self.subTest(code=code):
+                cluster = self.fleet(steps=100, step_ms=20, slots=1, toy={"TOY_CHECKPOINT": "10", "TOY_STOP_CODE": code})
+                cluster.worker()
+                sweep = cluster.submit(seeds=1, policy="timeout: 2m")
+                wait_until(lambda: any(len(s) > 25 for s in cluster.read_ledger().steps.values()), "step 25", 60)
+                if code == "75":
+                    os.kill(cluster.trainers()[0], signal.SIGTERM)
+                else:
+                    name = cluster.json("worker", "ls")[0]["id"]
+                    cluster.cli("worker", "drain", name)
+                    wait_until(lambda: cluster.json("worker", "ls")[0]["state"] == "drained", "drained worker", 30)
+                    self.assertNotEqual(cluster.runs(sweep)[0]["state"], "succeeded")
+                    cluster.cli("worker", "undrain", name)
+                cluster.wait_all([sweep], 90)
+                attempts = cluster.json("show", f"{sweep}/1")["attempts"]
+                self.assertEqual([a["state"] for a in attempts], ["preempted", "succeeded"], attempts)
+                self.assertGreater(int(attempts[1]["resume_step"]), 20, attempts)
+                self.check_whole(cluster, sweep, attempts=2)
+                self.doCleanups()
+
+
+if __name__ == "__main__":
+    unittest.main()
