@@ -42,15 +42,15 @@ class Proxy:
         server.close()
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
-        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.run_until_complete(asyncio.sleep(0.05))
         self.loop.close()
 
     async def _serve(self, reader, writer):
-        while self.is_cut:
-            await asyncio.sleep(0.05)
         try:
+            while self.is_cut:
+                await asyncio.sleep(0.05)
             back_reader, back_writer = await asyncio.open_unix_connection(self.back)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             writer.close()
             return
         ways = [asyncio.ensure_future(self._pass(reader, back_writer, None)),
@@ -58,7 +58,7 @@ class Proxy:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            return  # the proxy is closed
+            pass  # the proxy is closed
         for way in ways:
             way.cancel()
         for end in (writer, back_writer):

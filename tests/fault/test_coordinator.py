@@ -78,7 +78,9 @@ class Failpoints(unittest.TestCase):
     """One kill at each named place, each in a cluster of its own."""
 
     def visit(self, name):
-        cluster = Fleet(steps=12, step_ms=5, toy={"TOY_PRINT": "60000"})
+        # Series and output are merged while they grow only if they are long: more than 512 points and 64 KiB, in pieces.
+        is_long = name.startswith("merge.")
+        cluster = Fleet(steps=1200, step_ms=5, toy={"TOY_STEP_PRINT": "400"}) if is_long else Fleet(steps=12, step_ms=5, toy={"TOY_PRINT": "60000"})
         try:
             cluster.up(failpoint=name)
             log = pathlib.Path(cluster.logs["coordinator"])
@@ -105,11 +107,17 @@ class Failpoints(unittest.TestCase):
                 submitted.append(made)
             # More slots than there are: it waits until it is cancelled.
             greedy = "resources: {cpu_slots: 64}"
-            doomed = cluster.submit(check=False, policy=greedy)
+            # Runs beyond the first thousand are made later.
+            seeds = 1100 if name == "propose.decided" else 2
+            doomed = cluster.submit(seeds, check=False, policy=greedy)
             revive()
             if doomed is None:
                 cluster.count -= 1
-                doomed = cluster.submit(policy=greedy)
+                doomed = cluster.submit(seeds, policy=greedy)
+            end = time.monotonic() + 10
+            while name == "propose.decided" and not hit() and time.monotonic() < end:
+                time.sleep(0.02)
+            revive()
             cancel = lambda: cluster.cli("--timeout", "5", "cancel", doomed, "--reason", "test", check=False).returncode == 0
             fleet.wait_until(lambda: (cancel(), revive())[0] or cancel(), "cancel", 30)
 

@@ -8,7 +8,7 @@ import unittest
 import fleet
 from fleet import Fleet, long_form, wait_until
 
-ROUNDS = 300 if long_form() else 12
+ROUNDS = 300 if long_form() else 8
 
 
 class Kills(unittest.TestCase):
