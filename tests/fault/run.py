@@ -42,7 +42,7 @@ def main():
     parser.add_argument("--long", action="store_true", help="the numbers of the long form: hours")
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("tests", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     build = options.build.resolve()
     if not (build / "bin" / "switchyard-coordinator").exists():
         parser.error(f"{build} has no bin/switchyard-coordinator")

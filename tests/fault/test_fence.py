@@ -32,7 +32,7 @@ class SelfFence(unittest.TestCase):
             cluster.worker()
             cluster.submit(seeds=4, policy=EXCLUSIVE)
             wait_until(lambda: len(cluster.read_ledger().steps) == 4, "four trainers that step", 60)
-            time.sleep(1 + random.Random(seed).uniform(0, 6))
+            time.sleep(1 + random.Random(f"{silence} {fault} {seed}").uniform(0, 6))
             before = boottime()
             if silence == "agent stopped":
                 os.kill(cluster.processes["worker"].pid, signal.SIGSTOP)
