@@ -56,6 +56,7 @@ class Ledger:
         self.spawns = []  # (epoch, rank)
         self.steps = {}  # (epoch, rank) -> [(seq, step, value)]
         self.lives = {}  # (epoch, rank) -> [first, last] in CLOCK_BOOTTIME nanoseconds
+        self.run_of = {}  # pid -> run id
         for path in sorted(pathlib.Path(folder).iterdir()):
             who = None
             for line in path.read_text().splitlines():
@@ -63,6 +64,7 @@ class Ledger:
                 if words[0] == "spawn":
                     who = (int(words[3]), int(words[4]))
                     self.spawns.append(who)
+                    self.run_of[int(words[5])] = words[1]
                     self.lives[who] = [int(words[-1]), int(words[-1])]
                 elif words[0] == "step":
                     self.steps.setdefault(who, []).append((int(words[5]), int(words[6]), float(words[7])))
