@@ -20,7 +20,7 @@ TESTS = ["test_fence.CoordinatorPause", "test_fence.SelfFence", "test_launch.Win
          "test_network.Silence", "test_coordinator.RandomKills", "test_crowd.Sqlite", "test_worker.Pauses", "test_worker.Outage",
          "test_crowd.Stop", "test_crowd.Big"]
 # How the lines begin in which the tests tell what they have counted.
-FIGURES = re.compile(r"(?m)^(?:.*\.\.\. )?((?:\d+ (?:kills|failpoints|launches|trainers|replies)|longest|replaced) .*)$")
+FIGURES = re.compile(r"(?m)^(?:.*\.\.\. )?((?:\d+ (?:kills|failpoints|launches|trainers|replies)|longest|replaced)\b.*)$")
 
 
 def run(name, build, logs, is_long):
