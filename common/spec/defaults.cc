@@ -7,6 +7,7 @@
 #include "common/spec/canonical.h"
 #include "common/spec/policy.h"
 #include "common/spec/quantity.h"
+#include "common/spec/router_defaults.h"
 #include "switchyard/v1/spec.pb.h"
 
 // Defaults as the comments of spec.proto state them. Only what a run's kinds use is written out.
@@ -128,7 +129,7 @@ void FillLoss(pb::LossSpec* loss) {
                                                : pb::LAYER_REDUCE_SUM);
 }
 
-void FillMoe(pb::ModelSpec* model) {
+void FillMoe(uint64_t steps, pb::ModelSpec* model) {
   pb::MoeSpec* moe = model->mutable_moe();
   const uint32_t d_inner =
       model->has_decoder() ? model->decoder().d_inner() : model->transformer_xl().d_inner();
@@ -150,24 +151,7 @@ void FillMoe(pb::ModelSpec* model) {
   SWITCHYARD_DEFAULT(moe->mutable_expert(), width, d_inner);
   SWITCHYARD_DEFAULT_ENUM(moe, dispatch, pb::DISPATCH_AUTO);
   SWITCHYARD_DEFAULT(moe, combine_dropout, false);
-  switch (moe->router().kind_case()) {
-    case pb::RouterSpec::kSmoe:
-      SWITCHYARD_DEFAULT(moe, top_k, 2);
-      SWITCHYARD_DEFAULT(moe, allow_constant_gate, false);
-      SWITCHYARD_DEFAULT_ENUM(moe->mutable_router(), gate_norm, pb::GATE_NORM_SOFTMAX_TOPK);
-      break;
-    case pb::RouterSpec::kHash: {
-      SWITCHYARD_DEFAULT(moe, top_k, 1);
-      SWITCHYARD_DEFAULT_ENUM(moe->mutable_router(), gate_norm, pb::GATE_NORM_UNIFORM);
-      pb::HashRouter* hash = moe->mutable_router()->mutable_hash();
-      SWITCHYARD_DEFAULT(hash, balanced, false);
-      SWITCHYARD_DEFAULT(hash, per_layer_table, false);
-      break;
-    }
-    case pb::RouterSpec::kDense:
-    case pb::RouterSpec::KIND_NOT_SET:
-      break;
-  }
+  FillRouterDefaults(steps, moe);
   for (pb::LossSpec& loss : *moe->mutable_losses()) FillLoss(&loss);
   std::stable_sort(
       moe->mutable_losses()->begin(), moe->mutable_losses()->end(),
@@ -325,7 +309,7 @@ void FillDefaults(pb::RunSpec* run) {
       FillDecoder(model->mutable_decoder(),
                   std::max(run->train().target_len(), run->eval().target_len()));
     }
-    if (model->has_moe()) FillMoe(model);
+    if (model->has_moe()) FillMoe(run->train().steps(), model);
     const auto vocab = static_cast<uint32_t>(VocabFromData(*run));
     if (model->vocab() == 0 && vocab != 0) model->set_vocab(vocab);
   }

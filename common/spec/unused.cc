@@ -1,6 +1,11 @@
 #include "common/spec/unused.h"
 
+#include <string>
+#include <utility>
+
+#include "common/base/strings.h"
 #include "common/spec/canonical.h"
+#include "common/spec/router_properties.h"
 #include "switchyard/v1/spec.pb.h"
 
 namespace switchyard::spec {
@@ -20,15 +25,17 @@ class Dropper {
     if (run_->model().has_moe()) {
       pb::MoeSpec* moe = run_->mutable_model()->mutable_moe();
       if (moe->router().has_dense()) DropOfDense(moe);
-      if (moe->router().has_hash()) DropOfHash(moe);
+      if (!moe->router().has_dense() && moe->router().kind_case() != pb::RouterSpec::KIND_NOT_SET) {
+        DropOfRouter(moe);
+      }
     }
     return std::move(dropped_);
   }
 
  private:
   // True, and noted, when `is_set`.
-  bool Drop(bool is_set, const char* path, const char* reason) {
-    if (is_set) dropped_.push_back({path, reason});
+  bool Drop(bool is_set, std::string path, std::string reason) {
+    if (is_set) dropped_.push_back({std::move(path), std::move(reason)});
     return is_set;
   }
 
@@ -154,9 +161,21 @@ class Dropper {
     if (Drop(moe->has_combine_dropout(), "model.moe.combine_dropout", kNoExperts)) {
       moe->clear_combine_dropout();
     }
-    if (Drop(moe->router().gate_norm() != 0, "model.moe.router.gate_norm", kNoExperts)) {
-      moe->mutable_router()->clear_gate_norm();
+    pb::RouterSpec* router = moe->mutable_router();
+    if (Drop(router->gate_norm() != 0, "model.moe.router.gate_norm", kNoExperts)) {
+      router->clear_gate_norm();
     }
+    if (Drop(router->has_noise(), "model.moe.router.noise", kNoExperts)) router->clear_noise();
+    if (Drop(router->router_dtype() != 0, "model.moe.router.router_dtype", kNoExperts)) {
+      router->clear_router_dtype();
+    }
+    if (Drop(moe->has_shared_experts(), "model.moe.shared_experts", kNoExperts)) {
+      moe->clear_shared_experts();
+    }
+    if (Drop(moe->has_routed_scaling_factor(), "model.moe.routed_scaling_factor", kNoExperts)) {
+      moe->clear_routed_scaling_factor();
+    }
+    if (Drop(moe->has_capacity(), "model.moe.capacity", kNoExperts)) moe->clear_capacity();
     if (Drop(moe->expert().kind() != 0, "model.moe.expert.kind",
              "the layers of the router dense are the backbone's own feed-forward parts")) {
       moe->mutable_expert()->clear_kind();
@@ -176,16 +195,129 @@ class Dropper {
     if (moe->expert().kind() == 0 && !moe->expert().has_width()) moe->clear_expert();
   }
 
-  void DropOfHash(pb::MoeSpec* moe) {
-    static constexpr char kNoScores[] = "the router hash has no scores";
-    if (Drop(!moe->losses().empty(), "model.moe.losses", kNoScores)) moe->clear_losses();
-    if (moe->router().gate_norm() != pb::GATE_NORM_UNIFORM &&
-        Drop(moe->router().gate_norm() != 0, "model.moe.router.gate_norm", kNoScores)) {
-      moe->mutable_router()->clear_gate_norm();
+  void DropOfRouter(pb::MoeSpec* moe) {
+    pb::RouterSpec* router = moe->mutable_router();
+    const std::string kind = RouterKindName(*router);
+    const RouterProperties properties = PropertiesOf(*moe);
+    if (!properties.has_scores) {
+      const std::string no_scores = StrCat("the router ", kind, " has no scores");
+      if (Drop(!moe->losses().empty(), "model.moe.losses", no_scores)) moe->clear_losses();
+      if (Drop(router->has_noise(), "model.moe.router.noise", no_scores)) router->clear_noise();
     }
-    if (Drop(moe->has_allow_constant_gate(), "model.moe.allow_constant_gate",
-             "a constant weight is what the router hash is meant to have")) {
+    if (router->has_hash() && router->gate_norm() != pb::GATE_NORM_UNIFORM &&
+        Drop(router->gate_norm() != 0, "model.moe.router.gate_norm",
+             "the router hash has no scores")) {
+      router->clear_gate_norm();
+    }
+    if (!properties.is_trainable &&
+        Drop(moe->has_allow_constant_gate(), "model.moe.allow_constant_gate",
+             StrCat("a constant weight is nothing to refuse: no gradient is wanted by the router ",
+                    kind))) {
       moe->clear_allow_constant_gate();
+    }
+    if (!router->has_mcf() && !router->has_rmoe() &&
+        Drop(router->router_dtype() != 0, "model.moe.router.router_dtype",
+             "only mcf and rmoe compute anything before their scores")) {
+      router->clear_router_dtype();
+    }
+    DropOfNoise(router);
+    DropOfKind(router);
+  }
+
+  void DropOfNoise(pb::RouterSpec* router) {
+    if (!router->has_noise()) return;
+    pb::NoiseSpec* noise = router->mutable_noise();
+    // Without a kind the router's own is meant.
+    const pb::NoiseKind kind = noise->kind() != 0      ? noise->kind()
+                               : router->has_switch_() ? pb::NOISE_KIND_ADDITIVE_UNIFORM
+                                                       : pb::NOISE_KIND_NONE;
+    if (kind != pb::NOISE_KIND_ADDITIVE_UNIFORM && kind != pb::NOISE_KIND_INPUT_JITTER &&
+        Drop(noise->has_eps(), "model.moe.router.noise.eps",
+             "only additive_uniform and input_jitter have one")) {
+      noise->clear_eps();
+    }
+    if (kind != pb::NOISE_KIND_GAUSSIAN_FIXED &&
+        Drop(noise->has_std(), "model.moe.router.noise.std", "only gaussian_fixed has one")) {
+      noise->clear_std();
+    }
+    if (noise->kind() == 0 && !noise->has_eps() && !noise->has_std()) router->clear_noise();
+  }
+
+  void DropOfSchedule(const std::string& kind, pb::KScheduleMode otherwise,
+                      pb::KSchedule* schedule) {
+    const pb::KScheduleMode mode = schedule->mode() == 0 ? otherwise : schedule->mode();
+    const std::string path = StrCat("model.moe.router.", kind, ".schedule.");
+    const bool is_constant = mode == pb::K_SCHEDULE_MODE_CONSTANT;
+    const bool is_multi = mode == pb::K_SCHEDULE_MODE_MULTI_STEP;
+    static constexpr char kConstant[] = "a constant number of experts is moe.top_k";
+    if (is_constant && Drop(schedule->has_k_min(), path + "k_min", kConstant)) {
+      schedule->clear_k_min();
+    }
+    if (is_constant && Drop(schedule->has_k_max(), path + "k_max", kConstant)) {
+      schedule->clear_k_max();
+    }
+    if ((is_constant || is_multi) &&
+        Drop(schedule->has_steps(), path + "steps",
+             is_constant ? kConstant : "multi_step goes by its milestones")) {
+      schedule->clear_steps();
+    }
+    if (!is_multi &&
+        Drop(!schedule->milestones().empty(), path + "milestones", "only multi_step has them")) {
+      schedule->clear_milestones();
+    }
+  }
+
+  void DropOfKind(pb::RouterSpec* router) {
+    switch (router->kind_case()) {
+      case pb::RouterSpec::kSmoeDropout:
+        if (router->smoe_dropout().has_schedule()) {
+          DropOfSchedule("smoe_dropout", pb::K_SCHEDULE_MODE_LINEAR_INCREASE,
+                         router->mutable_smoe_dropout()->mutable_schedule());
+        }
+        break;
+      case pb::RouterSpec::kHyperRouter:
+        if (router->hyper_router().has_schedule()) {
+          DropOfSchedule("hyper_router", pb::K_SCHEDULE_MODE_CONSTANT,
+                         router->mutable_hyper_router()->mutable_schedule());
+        }
+        break;
+      case pb::RouterSpec::kHash:
+        if (router->hash().balanced() && router->hash().multi() <= 1 &&
+            Drop(router->hash().has_per_layer_table() && router->hash().per_layer_table(),
+                 "model.moe.router.hash.per_layer_table",
+                 "a balanced table follows from the frequencies alone: all layers' are equal")) {
+          router->mutable_hash()->clear_per_layer_table();
+        }
+        break;
+      case pb::RouterSpec::kRandomFixed: {
+        pb::RandomFixedRouter* fixed = router->mutable_random_fixed();
+        if (fixed->mode() > pb::RANDOM_FIXED_MODE_FROZEN_ROUTER &&
+            Drop(fixed->score() != 0, "model.moe.router.random_fixed.score",
+                 "only frozen_router has scores of the hidden state")) {
+          fixed->clear_score();
+        }
+        break;
+      }
+      case pb::RouterSpec::kGshard: {
+        pb::GshardRouter* gshard = router->mutable_gshard();
+        if (gshard->has_random_second() && !gshard->random_second() &&
+            Drop(gshard->has_fastmoe_compat(), "model.moe.router.gshard.fastmoe_compat",
+                 "it moves random_second into evaluation, and that is off")) {
+          gshard->clear_fastmoe_compat();
+        }
+        break;
+      }
+      case pb::RouterSpec::kExpertChoice: {
+        pb::ExpertChoiceRouter* choice = router->mutable_expert_choice();
+        if (!choice->threshold_inference() &&
+            Drop(choice->has_threshold_decay(), "model.moe.router.expert_choice.threshold_decay",
+                 "only threshold_inference has one")) {
+          choice->clear_threshold_decay();
+        }
+        break;
+      }
+      default:
+        break;
     }
   }
 

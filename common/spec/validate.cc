@@ -1,7 +1,6 @@
 #include "common/spec/validate.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 #include <string>
@@ -11,6 +10,7 @@
 #include "common/spec/canonical.h"
 #include "common/spec/policy.h"
 #include "common/spec/unused.h"
+#include "common/spec/validate_moe.h"
 #include "common/spec/wire.h"
 #include "switchyard/v1/spec.pb.h"
 
@@ -20,23 +20,6 @@ namespace {
 namespace pb = ::switchyard::v1;
 
 constexpr uint64_t kInt64Max = (uint64_t{1} << 63) - 1;  // what the store holds
-
-struct Loss {
-  std::string_view id;
-  pb::LossScope fixed_scope;  // unspecified: any
-};
-constexpr std::array<Loss, 12> kLosses = {{{"switch", pb::LOSS_SCOPE_UNSPECIFIED},
-                                           {"gshard_top1", pb::LOSS_SCOPE_UNSPECIFIED},
-                                           {"hf_mixtral", pb::LOSS_SCOPE_UNSPECIFIED},
-                                           {"megatron_aux", pb::LOSS_SCOPE_UNSPECIFIED},
-                                           {"megatron_seq", pb::LOSS_SCOPE_SEQUENCE},
-                                           {"megatron_global", pb::LOSS_SCOPE_GLOBAL},
-                                           {"megablocks", pb::LOSS_SCOPE_UNSPECIFIED},
-                                           {"deepseek_seq", pb::LOSS_SCOPE_SEQUENCE},
-                                           {"deepseek_batch", pb::LOSS_SCOPE_UNSPECIFIED},
-                                           {"naive_balance", pb::LOSS_SCOPE_UNSPECIFIED},
-                                           {"flaxformer", pb::LOSS_SCOPE_UNSPECIFIED},
-                                           {"z_loss", pb::LOSS_SCOPE_UNSPECIFIED}}};
 
 class RunChecker {
  public:
@@ -185,7 +168,6 @@ class RunChecker {
   static constexpr uint64_t kWidthMax = 1 << 16;
   static constexpr uint64_t kInnerMax = 1 << 20;
   static constexpr uint64_t kHeadsMax = 1 << 10;
-  static constexpr uint64_t kExpertsMax = 1 << 16;
   static constexpr uint64_t kLengthMax = 1 << 20;
 
   void CheckTransformerXl(const pb::TransformerXlSpec& spec) {
@@ -279,83 +261,6 @@ class RunChecker {
     Positive("model.decoder.init_std", spec.init_std());
   }
 
-  void CheckLosses(const pb::MoeSpec& moe) {
-    std::set<std::string> ids;
-    std::vector<std::string> known;
-    for (const Loss& loss : kLosses) known.emplace_back(loss.id);
-    for (const pb::LossSpec& loss : moe.losses()) {
-      const std::string path = StrCat("model.moe.losses.", loss.id());
-      const auto* definition = std::ranges::find(kLosses, loss.id(), &Loss::id);
-      if (definition == kLosses.end()) {
-        const std::string nearest = NearestWord(loss.id(), known);
-        Fail("model.moe.losses", StrCat("'", EscapeForTerminal(loss.id()), "' is not a loss; ",
-                                        nearest.empty() ? StrCat("known: ", StrJoin(known, ", "))
-                                                        : StrCat("nearest: ", nearest)));
-        continue;
-      }
-      if (!ids.insert(loss.id()).second) Fail(path, "this loss is given twice");
-      if (!loss.has_coef()) Fail(StrCat(path, ".coef"), "is required");
-      NotNegative(StrCat(path, ".coef"), loss.coef());
-      if (definition->fixed_scope != pb::LOSS_SCOPE_UNSPECIFIED &&
-          loss.scope() != definition->fixed_scope) {
-        Fail(StrCat(path, ".scope"),
-             StrCat(loss.id(), " has scope ",
-                    definition->fixed_scope == pb::LOSS_SCOPE_GLOBAL ? "global" : "sequence",
-                    " and no other"));
-      }
-      if (loss.id() == "switch" && moe.top_k() != 1) {
-        Fail(path, StrCat("is defined for top_k 1 only, not ", moe.top_k(),
-                          "; megatron_aux is its generalisation"));
-      }
-    }
-  }
-
-  void CheckGate(const pb::MoeSpec& moe) {
-    if (!moe.router().has_smoe() || moe.allow_constant_gate()) return;
-    const pb::GateNorm norm = moe.router().gate_norm();
-    const bool is_renormalised =
-        norm == pb::GATE_NORM_SOFTMAX_TOPK || norm == pb::GATE_NORM_SOFTMAX_FULL_RENORM;
-    if (norm == pb::GATE_NORM_UNIFORM || (moe.top_k() == 1 && is_renormalised)) {
-      Fail("model.moe.router.gate_norm",
-           StrCat("with top_k ", moe.top_k(),
-                  " the gate's weight is constant and its router gets no gradient from the "
-                  "language model; use softmax_full, or set model.moe.allow_constant_gate"));
-    }
-  }
-
-  void CheckMoe(const pb::ModelSpec& model) {
-    const pb::MoeSpec& moe = model.moe();
-    const uint32_t layers =
-        model.has_decoder() ? model.decoder().layers() : model.transformer_xl().layers();
-    if (moe.layers().empty()) Fail("model.moe.layers", "at least one layer is required");
-    for (int i = 0; i < moe.layers_size(); ++i) {
-      if (moe.layers(i) >= layers) {
-        Fail("model.moe.layers",
-             StrCat("layer ", moe.layers(i), " is not in a backbone of ", layers, " layers"));
-      }
-      if (i > 0 && moe.layers(i) <= moe.layers(i - 1)) {
-        Fail("model.moe.layers", StrCat(moe.layers(i), " does not rise above ", moe.layers(i - 1)));
-      }
-    }
-    switch (moe.router().kind_case()) {
-      case pb::RouterSpec::KIND_NOT_SET:
-        Fail("model.moe.router", "is required; known: dense, smoe, hash");
-        return;
-      case pb::RouterSpec::kDense:
-        Range("model.moe.router.dense.d_ff", moe.router().dense().d_ff(), 1, kInnerMax);
-        return;
-      case pb::RouterSpec::kSmoe:
-      case pb::RouterSpec::kHash:
-        break;
-    }
-    if (Range("model.moe.experts", moe.experts(), 1, kExpertsMax)) {
-      Range("model.moe.top_k", moe.top_k(), 1, moe.experts());
-    }
-    Range("model.moe.expert.width", moe.expert().width(), 1, kInnerMax);
-    CheckGate(moe);
-    CheckLosses(moe);
-  }
-
   void CheckModel(const pb::ModelSpec& model) {
     switch (model.backbone_case()) {
       case pb::ModelSpec::kTransformerXl:
@@ -368,7 +273,7 @@ class RunChecker {
         Fail("model", "a backbone is required; known: transformer_xl, decoder");
         return;
     }
-    if (model.has_moe()) CheckMoe(model);
+    if (model.has_moe()) CheckMoe(run_, &faults_);
     const uint64_t vocab = VocabFromData(run_);
     if (vocab != 0 && model.vocab() != vocab) {
       Fail("model.vocab",

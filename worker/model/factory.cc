@@ -166,15 +166,23 @@ std::unique_ptr<LanguageModel> MakeModel(const pb::RunSpec& run, const DataFacts
     }
     options.kind = expert_kind;
     options.width = expert_width;
-    const std::string gate = Prefix(blocks, layer) + (blocks.is_xl ? "gate.gate." : "gate.");
-    auto router = MakeRouter(
-        moe, {.d_model = blocks.d_model, .experts = moe.experts(), .top_k = top_k, .layer = layer},
-        {.store = store,
-         .prefix = gate,
-         .init_std = blocks.init_std,
-         .seed = run.seed(),
-         .vocab_size = facts.vocab_size,
-         .token_frequency = facts.token_frequency});
+    const std::string gate = Prefix(blocks, layer) + "gate.";
+    const auto ordinal =
+        std::find(moe.layers().begin(), moe.layers().end(), layer) - moe.layers().begin();
+    auto router = MakeRouter(moe,
+                             {.d_model = blocks.d_model,
+                              .experts = moe.experts(),
+                              .top_k = top_k,
+                              .layer = layer,
+                              .ordinal = static_cast<uint32_t>(ordinal),
+                              .moe_layers = static_cast<uint32_t>(moe.layers_size())},
+                             {.store = store,
+                              .prefix = blocks.is_xl ? gate + "gate." : gate,
+                              .gate_prefix = gate,
+                              .init_std = blocks.init_std,
+                              .seed = run.seed(),
+                              .vocab_size = facts.vocab_size,
+                              .token_frequency = facts.token_frequency});
     return MakeMoeFeedForward(options,
                               {.experts = moe.experts(),
                                .is_reference = moe.dispatch() == pb::DISPATCH_DENSE_REFERENCE,

@@ -66,32 +66,51 @@ class MoeFeedForward final : public FeedForward {
   }
 
   at::Tensor Forward(const at::Tensor& x, Pass& pass) override {
-    const Routing routing = router_->Route({.hidden = x,
-                                            .tokens = pass.tokens,
-                                            .layer = options_.layer,
-                                            .is_training = pass.context.is_training,
-                                            .random = pass.context.dropout.With("router_noise")
-                                                          .With(options_.layer)
-                                                          .With(pass.context.step)});
-    if (router_->has_scores()) pass.scores.push_back({routing.logits, routing.expert_ids});
-    if (pass.context.wants_routing) {
+    InnerDropout dropout{.tokens_per_sequence = pass.tokens.tokens_per_sequence};
+    if (options_.kind == FeedForwardKind::kRelu) {
+      dropout.stream = pass.DropoutFor("ffn_hidden", options_.layer, options_.dropout);
+    }
+    const auto mix = [&](const at::Tensor& rows, const at::Tensor& expert_ids,
+                         const at::Tensor& weights) {
+      const Assignment assignment{expert_ids, weights};
+      return moe_.is_reference
+                 ? MixExpertsReference(rows, assignment, experts_, dropout, options_.products)
+                 : MixExperts(rows, assignment, experts_, dropout, options_.products);
+    };
+    const ForwardContext& context = pass.context;
+    const Routing routing = router_->Route(
+        {.hidden = x,
+         .tokens = pass.tokens,
+         .layer = options_.layer,
+         .is_training = context.is_training,
+         .random = context.dropout.With("router_noise").With(options_.layer).With(context.step),
+         .step = context.step,
+         .top_k = context.is_training ? 0 : context.top_k,
+         .counts = context.is_training && !context.is_recomputed,
+         .residual = pass.residual,
+         .state = &pass.router_state,
+         .mix = mix});
+    if (router_->has_scores()) {
+      pass.scores.push_back({.logits = routing.logits,
+                             .expert_ids = routing.expert_ids,
+                             .probs = routing.probs,
+                             .soft_load = routing.soft_load,
+                             .anchors = routing.anchors});
+    }
+    if (context.wants_routing) {
       pass.routing.push_back(
           {.layer = options_.layer,
            .expert_ids = routing.expert_ids,
            .weights = routing.weights.detach(),
            .logits = routing.logits.defined() ? routing.logits.detach() : at::Tensor(),
            .valid = pass.tokens.valid,
-           .experts = static_cast<uint32_t>(moe_.experts)});
+           .experts = static_cast<uint32_t>(moe_.experts),
+           .has_open_slots = routing.has_open_slots,
+           .extras = routing.extras});
     }
-    InnerDropout dropout{.tokens_per_sequence = pass.tokens.tokens_per_sequence};
-    if (options_.kind == FeedForwardKind::kRelu) {
-      dropout.stream = pass.DropoutFor("ffn_hidden", options_.layer, options_.dropout);
-    }
-    const Assignment assignment{routing.expert_ids, routing.weights};
-    return moe_.is_reference
-               ? MixExpertsReference(x, assignment, experts_, dropout, options_.products)
-               : MixExperts(x, assignment, experts_, dropout, options_.products);
+    return routing.output.defined() ? routing.output : mix(x, routing.expert_ids, routing.weights);
   }
+  void EndUpdate(bool is_applied) override { router_->EndUpdate(is_applied); }
   bool drops_output() const override { return moe_.drops_output; }
 
  private:

@@ -21,6 +21,8 @@ struct Pass {
   TokenFacts tokens;
   std::vector<LayerScores> scores;    // MoE layers with scores, rising
   std::vector<LayerRouting> routing;  // when wanted
+  RouterState router_state;
+  at::Tensor residual;  // [N, D] set by the backbone before each feed-forward part
 
   // Dropout of `rate` for a purpose and layer at this step; off outside training.
   DropoutStream DropoutFor(const char* purpose, uint32_t layer, double rate) const;
@@ -38,6 +40,7 @@ class FeedForward {
   virtual at::Tensor Forward(const at::Tensor& x, Pass& pass) = 0;
   // Whether the block drops the output.
   virtual bool drops_output() const = 0;
+  virtual void EndUpdate(bool is_applied) { static_cast<void>(is_applied); }
 };
 
 // Names of the tensors of one feed-forward part; an empty name: the kind has no such tensor.

@@ -48,6 +48,9 @@ struct LossConfig {
 struct LayerScores {
   at::Tensor logits;      // [N, E], part of the graph
   at::Tensor expert_ids;  // [N, K], -1 = not routed
+  at::Tensor probs;       // [N, E] where they are not softmax(logits), else undefined
+  at::Tensor soft_load;   // [N, E], for cv2
+  at::Tensor anchors;     // [E, d], for sra
 };
 
 // The losses of `moe` with their defaults. Throws c10::Error for an unknown id, a scope that the

@@ -24,6 +24,10 @@ struct ForwardContext {
   uint64_t first_sequence = 0;  // index, within the update's batch, of row 0
   RandomKey dropout;            // stream of this run's dropout
   bool wants_routing = false;   // keep router outputs for telemetry
+  // Evaluation with so many experts per token instead of the router's number; 0: the router's.
+  uint32_t top_k = 0;
+  // A training pass repeated to rebuild activations: nothing is counted a second time.
+  bool is_recomputed = false;
 };
 
 // What one MoE layer's router said, detached; N = B * T, row b * T + t.
@@ -34,6 +38,9 @@ struct LayerRouting {
   at::Tensor logits;      // [N, E] float32; undefined for routers without scores (hash)
   at::Tensor valid;       // [N] bool
   uint32_t experts = 0;
+  bool has_open_slots = false;  // -1 of a valid token is an unused slot, not a drop
+  // Further values of the layer by series name without `routing/`, [].
+  std::vector<std::pair<std::string, at::Tensor>> extras;
 };
 
 // A balance or z loss as it entered the total, already times its coefficient.
@@ -49,7 +56,7 @@ struct ForwardResult {
 };
 
 // Hidden states carried between segments (transformer_xl); empty for the decoder. Detached.
-// layers + 1 tensors [B, M, D].
+// layers + 1 tensors [B, M, D], then what routers keep between segments, [B, ...].
 using Memory = std::vector<at::Tensor>;
 
 // A language model as its spec describes it. Training thread only.
@@ -63,6 +70,10 @@ class LanguageModel {
   virtual ForwardResult Forward(const at::Tensor& tokens, const at::Tensor& targets,
                                 const ForwardContext& context, Memory* memory,
                                 uint32_t memory_len) = 0;
+
+  // After the optimizer's step of an update (`is_applied` false: the step was skipped): moves what
+  // controllers move, by the counts of the update's passes.
+  virtual void EndUpdate(bool is_applied) { static_cast<void>(is_applied); }
 
   // For tests and import: logits [B, T, V] float32 of the same pass.
   virtual at::Tensor Logits(const at::Tensor& tokens, const ForwardContext& context, Memory* memory,

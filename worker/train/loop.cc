@@ -241,6 +241,7 @@ class TrainLoop {
     } else {
       ++progress_.nonfinite_steps;
     }
+    setup_.model.EndUpdate(is_finite);
     progress_.step = update;
     progress_.cursor = batcher_.cursor();
     progress_.tokens += window.tokens;

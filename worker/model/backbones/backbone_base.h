@@ -16,6 +16,9 @@ class BackboneBase : public LanguageModel {
                         uint32_t memory_len) override;
   at::Tensor Logits(const at::Tensor& tokens, const ForwardContext& context, Memory* memory,
                     uint32_t memory_len) override;
+  void EndUpdate(bool is_applied) override {
+    for (const auto& part : feed_forward_) part->EndUpdate(is_applied);
+  }
   std::vector<std::pair<std::string, at::Tensor>> NamedParameters() const override {
     return parts_.store.parameters();
   }

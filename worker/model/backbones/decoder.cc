@@ -91,6 +91,7 @@ class Decoder final : public BackboneBase {
           layer.attention->Forward(layer.attention_norm(x), rotary_ ? &*rotary_ : nullptr);
       x = x + Dropout(mixed, pass.DropoutFor("attention", number, dropout_));
       FeedForward& part = *feed_forward_[i];
+      pass.residual = x.view({B * T, d_});
       at::Tensor y = part.Forward(layer.feed_forward_norm(x).view({B * T, d_}), pass);
       y = y.view({B, T, d_});
       if (part.drops_output()) y = Dropout(y, pass.DropoutFor("ffn", number, dropout_));

@@ -82,6 +82,9 @@ class TransformerXl final : public BackboneBase {
     position_stream.first_sequence = 0;
     const at::Tensor positions = Dropout(Positions(M + T), position_stream);
 
+    const size_t own = layers_.size() + 1;
+    if (M > 0)
+      pass.router_state.past.assign(memory->begin() + static_cast<ptrdiff_t>(own), memory->end());
     const bool keeps_memory = memory != nullptr && memory_len > 0;
     Memory states;
     if (keeps_memory) states.push_back(x.detach());
@@ -90,7 +93,13 @@ class TransformerXl final : public BackboneBase {
       x = Block(x, past, positions, memory_len, i, pass);
       if (keeps_memory) states.push_back(x.detach());
     }
-    if (memory != nullptr) *memory = NextMemory(*memory, std::move(states), memory_len, M);
+    if (memory != nullptr) {
+      *memory = NextMemory(*memory, std::move(states), memory_len, M);
+      if (keeps_memory) {
+        const std::vector<at::Tensor>& next = pass.router_state.next;
+        memory->insert(memory->end(), next.begin(), next.end());
+      }
+    }
     return Dropout(x, pass.DropoutFor("output", 0, dropout_));
   }
 
@@ -130,6 +139,7 @@ class TransformerXl final : public BackboneBase {
 
     FeedForward& part = *feed_forward_[index];
     const at::Tensor in = is_pre_norm_ ? layer.feed_forward_norm(h) : h;
+    pass.residual = h.view({B * T, d_});
     at::Tensor y = part.Forward(in.view({B * T, d_}), pass).view({B, T, d_});
     if (part.drops_output()) y = Dropout(y, pass.DropoutFor("ffn", number, dropout_));
     h = h + y;
@@ -138,8 +148,9 @@ class TransformerXl final : public BackboneBase {
 
   int64_t CheckMemory(const Memory* memory, int64_t batch) const {
     if (memory == nullptr || memory->empty()) return 0;
-    TORCH_CHECK(memory->size() == layers_.size() + 1, "memory of ", memory->size(),
-                " tensors, expected ", layers_.size() + 1);
+    // Behind the layers' states: what routers keep, which is their own business.
+    TORCH_CHECK(memory->size() > layers_.size(), "memory of ", memory->size(),
+                " tensors, expected at least ", layers_.size() + 1);
     const at::Tensor& first = memory->front();
     TORCH_CHECK(first.dim() == 3 && first.size(0) == batch && first.size(2) == d_, "memory is ",
                 first.sizes(), ", expected [", batch, ", M, ", d_, "]");

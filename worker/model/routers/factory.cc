@@ -18,6 +18,10 @@ GateWeights FromProto(pb::GateNorm norm, GateWeights otherwise) {
       return GateWeights::kSoftmaxFullRenorm;
     case pb::GATE_NORM_UNIFORM:
       return GateWeights::kUniform;
+    case pb::GATE_NORM_SIGMOID:
+      return GateWeights::kSigmoid;
+    case pb::GATE_NORM_SIGMOID_RENORM:
+      return GateWeights::kSigmoidRenorm;
     case pb::GATE_NORM_UNSPECIFIED:
     case pb::GateNorm_INT_MIN_SENTINEL_DO_NOT_USE_:
     case pb::GateNorm_INT_MAX_SENTINEL_DO_NOT_USE_:
@@ -51,8 +55,7 @@ std::unique_ptr<Router> MakeRouter(const pb::MoeSpec& moe, const RouterSizes& si
                              .is_per_layer = router.hash().per_layer_table()},
                             context);
     }
-    case pb::RouterSpec::kDense:
-    case pb::RouterSpec::KIND_NOT_SET:
+    default:
       break;
   }
   TORCH_CHECK(false, "model.moe.router: no router of this kind routes tokens");

@@ -71,6 +71,14 @@ at::Tensor GateWeightsOf(const at::Tensor& logits, const at::Tensor& ids, GateWe
     }
     case GateWeights::kUniform:
       return at::full(ids.sizes(), 1.0 / static_cast<double>(ids.size(1)), logits.options());
+    case GateWeights::kSigmoid:
+      return at::sigmoid(logits.gather(1, ids));
+    case GateWeights::kSigmoidRenorm: {
+      const at::Tensor chosen = logits.gather(1, ids);
+      if (ids.size(1) == 1) return at::sigmoid(chosen);
+      // Through logarithms, as above: scores that underflow still share 1.
+      return at::softmax(at::log_sigmoid(chosen), 1);
+    }
   }
   TORCH_CHECK(false, "unknown gate norm");
 }

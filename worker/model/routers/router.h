@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -27,24 +29,68 @@ struct TokenFacts {
   bool all_valid = false;
 };
 
+// What the routers of one pass share, and what a pass hands to the next segment's.
+struct RouterState {
+  // A hidden state that later MoE layers read: [B, T, D], part of the graph.
+  struct Entry {
+    uint32_t ordinal = 0;  // of the MoE layer it belongs to
+    at::Tensor hidden;
+  };
+  std::vector<Entry> history;  // in layer order; cleared before every pass
+  at::Tensor recurrent;        // [N, h] state of a cell that runs through the layers
+  // Per MoE layer, detached [B, M, ...]: what the pass before left, and what this one leaves.
+  // Travels behind the backbone's own tensors in model::Memory, so that checkpoints hold it.
+  std::vector<at::Tensor> past, next;
+};
+
 // What a layer tells its router.
 struct RouterInput {
-  at::Tensor hidden;  // [N, D], float or double
+  at::Tensor hidden;  // [N, D] what the experts see, float or double
   const TokenFacts& tokens;
   uint32_t layer = 0;
   bool is_training = false;
-  RandomKey random;  // for noise; narrowed to the step
+  RandomKey random;     // for noise; narrowed to layer and step
+  uint64_t step = 0;    // updates done so far
+  uint32_t top_k = 0;   // evaluation with so many experts per token; 0: the router's number
+  bool counts = false;  // a training pass that controllers count, not a repeated one
+  at::Tensor residual;  // [N, D] the stream before the block's norm; post-norm: `hidden`
+  RouterState* state = nullptr;
+  // The layer's experts on rows of [N, D], for routers that go through them more than once.
+  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& expert_ids,
+                           const at::Tensor& weights)>
+      mix;
 };
 
 // One routing decision. Padding has expert_ids -1 and weights 0.
 struct Routing {
   at::Tensor expert_ids;  // [N, K] int64 in [0, E), best first; equal scores: lower id first
   at::Tensor weights;     // [N, K], normalised as the gate norm says; part of the graph
-  at::Tensor logits;      // [N, E] raw scores, part of the graph; undefined for scoreless kinds
+  // [N, E] raw scores after noise and before any selection bias, part of the graph; undefined for
+  // scoreless kinds.
+  at::Tensor logits;
+  // [N, E] what balance losses average where that is not the softmax of `logits`.
+  at::Tensor probs;
+  // [N, E] smooth share of a token in each expert's load (loss cv2); noisy_topk in training.
+  at::Tensor soft_load;
+  // [E, d] vectors that stand for the experts (loss sra); kinds that have such.
+  at::Tensor anchors;
+  // [N, D] the layer's output, by a router that used `mix` itself.
+  at::Tensor output;
+  // Unused slots (expert_ids -1 of a valid token) are the kind's way, not drops.
+  bool has_open_slots = false;
+  // Further telemetry of the layer: series name without `routing/`, [] value.
+  std::vector<std::pair<std::string, at::Tensor>> extras;
 };
 
 // How scores become weights (models.md 3.2).
-enum class GateWeights { kSoftmaxTopk, kSoftmaxFull, kSoftmaxFullRenorm, kUniform };
+enum class GateWeights {
+  kSoftmaxTopk,
+  kSoftmaxFull,
+  kSoftmaxFullRenorm,
+  kUniform,
+  kSigmoid,
+  kSigmoidRenorm,
+};
 
 // Weights of the chosen experts: logits [N, E], ids [N, K] without -1.
 at::Tensor GateWeightsOf(const at::Tensor& logits, const at::Tensor& ids, GateWeights norm);
@@ -62,6 +108,9 @@ class Router {
   virtual Routing Route(const RouterInput& input) = 0;
   // False: no loss can act on this router.
   virtual bool has_scores() const = 0;
+  // After the optimizer's step of an update (`is_applied` false: the step was skipped), for
+  // controllers that moved with the counts of its passes. Buffers only, without gradient.
+  virtual void EndUpdate(bool is_applied) { static_cast<void>(is_applied); }
 };
 
 // What a router is built from.
@@ -70,10 +119,13 @@ struct RouterSizes {
   int64_t experts = 0;
   int64_t top_k = 0;
   uint32_t layer = 0;
+  uint32_t ordinal = 0;  // among the MoE layers
+  uint32_t moe_layers = 1;
 };
 struct RouterContext {
   ParameterStore& store;
-  std::string prefix;  // of its tensors' names, with the dot at its end
+  std::string prefix;       // of the names of scores' weight and bias, with the dot at its end
+  std::string gate_prefix;  // of the names of its other tensors
   double init_std = 0.02;
   uint64_t seed = 0;
   uint32_t vocab_size = 0;

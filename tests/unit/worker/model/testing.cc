@@ -6,6 +6,7 @@
 #include <google/protobuf/text_format.h>
 
 #include "common/base/check.h"
+#include "common/spec/canonical.h"
 #include "switchyard/v1/spec.pb.h"
 
 namespace switchyard::model {
@@ -13,6 +14,8 @@ namespace switchyard::model {
 std::unique_ptr<LanguageModel> ModelOf(const std::string& run_text, uint32_t vocab) {
   v1::RunSpec run;
   SWITCHYARD_CHECK(google::protobuf::TextFormat::ParseFromString(run_text, &run)) << run_text;
+  spec::FillDefaults(&run);
+  run.mutable_model()->clear_vocab();
   return MakeModel(run, {.vocab_size = vocab});
 }
 

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <vector>
+
+#include "common/spec/fault.h"
+
+namespace switchyard::v1 {
+class RunSpec;
+}
+
+namespace switchyard::spec {
+
+// Appends the faults of `run.model.moe` (defaults filled in, a backbone is set): layers, experts,
+// the router's kind with its options, gate norm, noise, capacity, losses, causality.
+void CheckMoe(const v1::RunSpec& run, std::vector<Fault>* faults);
+
+}  // namespace switchyard::spec
