@@ -1,5 +1,6 @@
 #include "common/spec/accounting.h"
 
+#include "common/spec/router_accounting.h"
 #include "switchyard/v1/spec.pb.h"
 
 namespace switchyard::spec {
@@ -167,12 +168,17 @@ Accounting Account(const pb::RunSpec& run, uint64_t vocab) {
   } else if (model.has_moe()) {
     const uint64_t experts = moe.experts();
     const FeedForward expert = OfExpert(moe.expert().kind(), d, moe.expert().width());
-    const bool has_linear_gate = moe.router().has_smoe();
-    sum.params_router = has_linear_gate ? moe_layers * (d * experts + experts) : 0;
-    sum.params_expert = moe_layers * experts * expert.params;
+    const RouterSize router = SizeOfRouter(moe, d);
+    FeedForward shared;
+    if (moe.shared_experts() > 0) {
+      shared =
+          OfExpert(moe.expert().kind(), d, uint64_t{moe.shared_experts()} * moe.expert().width());
+    }
+    sum.params_router = moe_layers * router.params + router.params_shared;
+    sum.params_expert = moe_layers * (experts * expert.params + shared.params);
     sum.params_total += sum.params_router + sum.params_expert;
     sum.flops_per_token_active +=
-        moe_layers * (moe.top_k() * expert.flops + (has_linear_gate ? 2 * d * experts : 0));
+        moe_layers * (moe.top_k() * expert.flops + shared.flops + router.flops);
     idle_params = moe_layers * (experts - moe.top_k()) * expert.params;
   }
   sum.params_active = sum.params_total - idle_params;

@@ -55,12 +55,12 @@ std::string_view ScopeName(pb::LossScope scope) {
 // Kinds that this program can train.
 bool IsBuilt(pb::RouterSpec::KindCase kind) {
   switch (kind) {
-    case pb::RouterSpec::kDense:
-    case pb::RouterSpec::kSmoe:
-    case pb::RouterSpec::kHash:
-      return true;
-    default:
+    case pb::RouterSpec::kMcf:
+    case pb::RouterSpec::kRmoe:
+    case pb::RouterSpec::kCosine:
       return false;
+    default:
+      return true;
   }
 }
 

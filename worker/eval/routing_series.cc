@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -79,6 +80,7 @@ std::vector<RoutingSeries> RoutingReporter::Report(
     std::vector<HostRouting> hosts;
     std::vector<RoutingView> views;
     RoutingCounts counts;
+    std::map<std::string, double> extras;  // the largest of the micro-batches
     for (size_t m = 0; m < micro_batches.size(); ++m) {
       hosts.push_back(ToHost(micro_batches[m].at(layer), sequences[m]));
       views.push_back(hosts.back().view);
@@ -88,7 +90,14 @@ std::vector<RoutingSeries> RoutingReporter::Report(
         counts.per_expert[e] += part.per_expert[e];
       }
       counts.tokens += part.tokens;
-      counts.dropped += part.dropped;
+      const model::LayerRouting& routing = micro_batches[m].at(layer);
+      counts.dropped += routing.has_open_slots ? static_cast<uint64_t>(routing.dropped)
+                                               : part.dropped;
+      for (const auto& [name, value] : routing.extras) {
+        const double number = value.item<double>();
+        const auto [it, is_new] = extras.try_emplace(name, number);
+        if (!is_new) it->second = std::max(it->second, number);
+      }
     }
     const uint32_t top_k = views[0].top_k;
     const LoadStatistics statistics = ComputeLoad(counts, top_k);
@@ -98,6 +107,7 @@ std::vector<RoutingSeries> RoutingReporter::Report(
     if (const auto scores = ComputeScores(views)) {
       for (const auto& [name, value] : ListScores(*scores)) columns.Add(name, value);
     }
+    for (const auto& [name, value] : extras) columns.Add(name, value);
     windows_[layer].Add(counts, top_k);
     if (const auto verdict = windows_[layer].Judge()) {
       columns.Add("dead_experts", verdict->dead);

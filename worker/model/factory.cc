@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "common/spec/router_properties.h"
 #include "switchyard/v1/spec.pb.h"
 #include "worker/model/backbones/backbone.h"
 #include "worker/model/model.h"
@@ -81,8 +82,7 @@ std::string Prefix(const Blocks& blocks, uint32_t layer) {
                       : "model.layers." + std::to_string(layer) + ".mlp.";
 }
 
-FeedForwardNames PlainNames(const Blocks& blocks, FeedForwardKind kind, uint32_t layer) {
-  const std::string prefix = Prefix(blocks, layer);
+FeedForwardNames PartNames(const Blocks& blocks, FeedForwardKind kind, const std::string& prefix) {
   if (kind == FeedForwardKind::kSwiglu) {
     return {.w_in = prefix + "gate_proj.weight",
             .w_up = prefix + "up_proj.weight",
@@ -92,6 +92,10 @@ FeedForwardNames PlainNames(const Blocks& blocks, FeedForwardKind kind, uint32_t
   const std::string out = prefix + (blocks.is_xl ? "CoreNet.3." : "down_proj.");
   return {
       .w_in = in + "weight", .b_in = in + "bias", .w_out = out + "weight", .b_out = out + "bias"};
+}
+
+FeedForwardNames PlainNames(const Blocks& blocks, FeedForwardKind kind, uint32_t layer) {
+  return PartNames(blocks, kind, Prefix(blocks, layer));
 }
 
 FeedForwardNames ExpertNames(const Blocks& blocks, FeedForwardKind kind, uint32_t layer) {
@@ -128,16 +132,16 @@ std::unique_ptr<LanguageModel> MakeModel(const pb::RunSpec& run, const DataFacts
   const pb::MoeSpec& moe = spec.moe();
   const bool is_dense = !spec.has_moe() || moe.router().kind_case() == pb::RouterSpec::kDense ||
                         moe.router().kind_case() == pb::RouterSpec::KIND_NOT_SET;
-  const bool is_hash = moe.router().kind_case() == pb::RouterSpec::kHash;
+  const bool has_scores = !is_dense && spec::PropertiesOf(moe).has_scores;
   for (const uint32_t layer : moe.layers()) {
     TORCH_CHECK(layer < blocks.layers, "model.moe.layers: ", layer, ", the model has ",
                 blocks.layers, " layers");
   }
-  TORCH_CHECK(!(is_dense || is_hash) || moe.losses_size() == 0,
-              "model.moe.losses: ", is_dense ? "dense" : "hash",
+  TORCH_CHECK(has_scores || moe.losses_size() == 0, "model.moe.losses: ",
+              is_dense ? "dense" : spec::RouterKindName(moe.router()),
               " has no scores that a loss could act on");
   TORCH_CHECK(is_dense || moe.layers_size() > 0, "model.moe.layers: empty");
-  const int64_t top_k = moe.has_top_k() ? moe.top_k() : (is_hash ? 1 : 2);
+  const int64_t top_k = moe.top_k();
   const FeedForwardKind expert_kind = KindOf(moe.expert().kind(), blocks.kind);
   const int64_t expert_width =
       moe.expert().width() > 0 ? static_cast<int64_t>(moe.expert().width()) : blocks.d_inner;
@@ -183,11 +187,17 @@ std::unique_ptr<LanguageModel> MakeModel(const pb::RunSpec& run, const DataFacts
                               .seed = run.seed(),
                               .vocab_size = facts.vocab_size,
                               .token_frequency = facts.token_frequency});
-    return MakeMoeFeedForward(options,
-                              {.experts = moe.experts(),
-                               .is_reference = moe.dispatch() == pb::DISPATCH_DENSE_REFERENCE,
-                               .drops_output = moe.combine_dropout()},
-                              std::move(router), ExpertNames(blocks, options.kind, layer), store);
+    MoeOptions experts{.experts = moe.experts(),
+                       .is_reference = moe.dispatch() == pb::DISPATCH_DENSE_REFERENCE,
+                       .drops_output = moe.combine_dropout(),
+                       .capacity = moe.has_capacity() ? &moe.capacity() : nullptr,
+                       .shared_experts = moe.shared_experts()};
+    if (experts.shared_experts > 0) {
+      experts.shared_names =
+          PartNames(blocks, options.kind, Prefix(blocks, layer) + "shared_experts.");
+    }
+    return MakeMoeFeedForward(options, experts, std::move(router),
+                              ExpertNames(blocks, options.kind, layer), store);
   };
   parts.losses = [&](ParameterStore& store) {
     return std::make_unique<BalanceLosses>(LossesOf(moe, top_k), moe.layers_size(), moe.experts(),

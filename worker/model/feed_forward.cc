@@ -1,8 +1,12 @@
 #include "worker/model/feed_forward.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
+
+#include "switchyard/v1/spec.pb.h"
+#include "worker/model/routers/capacity.h"
 
 namespace switchyard::model {
 namespace {
@@ -37,7 +41,7 @@ class PlainFeedForward final : public FeedForward {
     if (options_.kind == FeedForwardKind::kRelu) {
       const TokenFacts& tokens = pass.tokens;
       h = Dropout(h.view({tokens.sequences, tokens.tokens_per_sequence, -1}),
-                  pass.DropoutFor("ffn_hidden", options_.layer, options_.dropout))
+                  pass.DropoutFor(options_.dropout_purpose, options_.layer, options_.dropout))
               .view(h.sizes());
     }
     return Linear(h, w_out_, b_out_, options_.products).to(x.scalar_type());
@@ -55,6 +59,13 @@ class MoeFeedForward final : public FeedForward {
                  std::unique_ptr<Router> router, const FeedForwardNames& names,
                  ParameterStore& store)
       : options_(options), moe_(moe), router_(std::move(router)) {
+    if (moe.capacity != nullptr) capacity_ = *moe.capacity;
+    if (moe.shared_experts > 0) {
+      FeedForwardOptions shared = options;
+      shared.width = options.width * moe.shared_experts;
+      shared.dropout_purpose = "shared_hidden";
+      shared_ = MakePlainFeedForward(shared, moe.shared_names, store);
+    }
     const Init init{.std = options.init_std};
     const int64_t e = moe.experts, d = options.d_model, f = options.width;
     const int64_t in = options.kind == FeedForwardKind::kSwiglu ? 2 * f : f;
@@ -78,7 +89,7 @@ class MoeFeedForward final : public FeedForward {
                  : MixExperts(rows, assignment, experts_, dropout, options_.products);
     };
     const ForwardContext& context = pass.context;
-    const Routing routing = router_->Route(
+    Routing routing = router_->Route(
         {.hidden = x,
          .tokens = pass.tokens,
          .layer = options_.layer,
@@ -93,10 +104,13 @@ class MoeFeedForward final : public FeedForward {
     if (router_->has_scores()) {
       pass.scores.push_back({.logits = routing.logits,
                              .expert_ids = routing.expert_ids,
+                             .weights = routing.weights,
                              .probs = routing.probs,
                              .soft_load = routing.soft_load,
                              .anchors = routing.anchors});
     }
+    // Losses judge what the router wanted; an expert over its capacity must feel all of it.
+    const int64_t dropped = LimitLoad(context, pass.tokens, &routing);
     if (context.wants_routing) {
       pass.routing.push_back(
           {.layer = options_.layer,
@@ -106,17 +120,35 @@ class MoeFeedForward final : public FeedForward {
            .valid = pass.tokens.valid,
            .experts = static_cast<uint32_t>(moe_.experts),
            .has_open_slots = routing.has_open_slots,
+           .dropped = dropped,
            .extras = routing.extras});
     }
-    return routing.output.defined() ? routing.output : mix(x, routing.expert_ids, routing.weights);
+    const at::Tensor routed = routing.output.defined()
+                                  ? routing.output
+                                  : mix(x, routing.expert_ids, routing.weights);
+    return shared_ ? routed + shared_->Forward(x, pass) : routed;
   }
   void EndUpdate(bool is_applied) override { router_->EndUpdate(is_applied); }
   bool drops_output() const override { return moe_.drops_output; }
 
  private:
+  // Number of assignments given up.
+  int64_t LimitLoad(const ForwardContext& context, const TokenFacts& tokens, Routing* routing) const {
+    const v1::CapacityFactor& factor = capacity_.factor();
+    if (!(context.is_training ? factor.has_train() : factor.has_eval())) return 0;
+    const CapacityOutcome outcome =
+        ApplyCapacity(capacity_, context.is_training, moe_.experts, tokens, routing);
+    const double overflow = static_cast<double>(outcome.load_max - outcome.capacity) /
+                            static_cast<double>(std::max<int64_t>(1, outcome.capacity));
+    routing->extras.emplace_back("capacity_overflow_max", at::scalar_tensor(overflow));
+    return outcome.dropped;
+  }
+
   const FeedForwardOptions options_;
   const MoeOptions moe_;
+  v1::CapacitySpec capacity_;
   std::unique_ptr<Router> router_;
+  std::unique_ptr<FeedForward> shared_;
   Experts experts_;
 };
 

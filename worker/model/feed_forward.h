@@ -13,6 +13,10 @@
 #include "worker/model/ops.h"
 #include "worker/model/routers/router.h"
 
+namespace switchyard::v1 {
+class CapacitySpec;
+}
+
 namespace switchyard::model {
 
 // One pass of one backbone: what its layers share, and what they leave for losses and telemetry.
@@ -58,6 +62,7 @@ struct FeedForwardOptions {
   double dropout = 0;  // of hidden units (relu)
   double init_std = 0.02;
   Products products = Products::kParameter;
+  const char* dropout_purpose = "ffn_hidden";
 };
 
 std::unique_ptr<FeedForward> MakePlainFeedForward(const FeedForwardOptions& options,
@@ -68,9 +73,13 @@ struct MoeOptions {
   int64_t experts = 0;
   bool is_reference = false;  // dispatch: dense_reference
   bool drops_output = false;
+  const v1::CapacitySpec* capacity = nullptr;  // copied; null: dropless
+  int64_t shared_experts = 0;
+  FeedForwardNames shared_names;
 };
 
-// Experts behind `router`; stacked tensors under `names` (w_up unused).
+// Experts behind `router`, and beside them what every token goes through; stacked tensors under
+// `names` (w_up unused).
 std::unique_ptr<FeedForward> MakeMoeFeedForward(const FeedForwardOptions& options,
                                                 const MoeOptions& moe,
                                                 std::unique_ptr<Router> router,

@@ -1,5 +1,6 @@
 #include "worker/model/losses.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -22,7 +23,7 @@ struct DefinitionRow {
   LayerReduce reduce;
 };
 
-constexpr std::array<DefinitionRow, 12> kDefinitions{{
+constexpr std::array<DefinitionRow, 14> kDefinitions{{
     {"switch", LossDefinition::kSwitch, {}, LayerReduce::kSum},
     {"gshard_top1", LossDefinition::kGshardTop1, {}, LayerReduce::kSum},
     {"hf_mixtral", LossDefinition::kHfMixtral, {}, LayerReduce::kPooled},
@@ -33,6 +34,8 @@ constexpr std::array<DefinitionRow, 12> kDefinitions{{
     {"deepseek_seq", LossDefinition::kDeepseekSeq, LossScope::kSequence, LayerReduce::kSum},
     {"deepseek_batch", LossDefinition::kDeepseekBatch, {}, LayerReduce::kSum},
     {"naive_balance", LossDefinition::kNaiveBalance, {}, LayerReduce::kSum},
+    {"cv2", LossDefinition::kCv2, LossScope::kMicro, LayerReduce::kSum},
+    {"sra", LossDefinition::kSra, LossScope::kMicro, LayerReduce::kSum},
     {"flaxformer", LossDefinition::kFlaxformer, {}, LayerReduce::kSum},
     {"z_loss", LossDefinition::kZLoss, {}, LayerReduce::kSum},
 }};
@@ -55,10 +58,53 @@ double Divisor(LossDefinition definition, int64_t top_k) {
       return k;
     case LossDefinition::kNaiveBalance:
       return k * k;
+    case LossDefinition::kCv2:
+    case LossDefinition::kSra:
     case LossDefinition::kZLoss:
       break;
   }
   return 1.0;
+}
+
+// What a layer's P_e averages, [N, E].
+at::Tensor ProbabilitiesOf(const LayerScores& layer) {
+  return layer.probs.defined() ? layer.probs : at::softmax(layer.logits, 1);
+}
+
+// Squared coefficient of variation of values [E]; 0 for one value.
+at::Tensor SquaredVariation(const at::Tensor& values, bool is_unbiased) {
+  if (values.numel() < 2) return values.sum() * 0;
+  constexpr double kEps = 1e-10;
+  return values.var(is_unbiased) / (values.mean().square() + kEps);
+}
+
+// CV^2 of the experts' summed weights plus CV^2 of their smooth loads (Shazeer et al., 2017, section
+// 4 and appendix A); 0 outside training, where there is no noise to smooth by.
+at::Tensor Cv2Of(const LayerScores& layer, const at::Tensor& valid) {
+  if (!layer.soft_load.defined()) return at::zeros({}, layer.logits.options());
+  const int64_t rows = layer.logits.size(0), experts = layer.logits.size(1);
+  const at::Tensor mask = valid.to(layer.logits.scalar_type()).unsqueeze(1);
+  // One more column takes what is not routed.
+  const at::Tensor ids = layer.expert_ids.masked_fill(layer.expert_ids.lt(0), experts);
+  const at::Tensor importance = at::zeros({rows, experts + 1}, layer.logits.options())
+                                    .scatter(1, ids, layer.weights)
+                                    .narrow(1, 0, experts);
+  return SquaredVariation((importance * mask).sum(0), true) +
+         SquaredVariation((layer.soft_load * mask).sum(0), true);
+}
+
+// 0.4 E CV^2 of the mean probabilities plus 0.6 times the mean cosine of different anchors.
+at::Tensor SraOf(const LayerScores& layer, const at::Tensor& mean_probability) {
+  TORCH_CHECK(layer.anchors.defined(), "model.moe.losses.sra: the router has no expert embeddings");
+  const at::Tensor unit =
+      layer.anchors / layer.anchors.norm(2, {1}, /*keepdim=*/true).clamp_min(1e-8);
+  const int64_t experts = layer.anchors.size(0);
+  const at::Tensor cosines = at::mm(unit, unit.t());
+  const auto pairs = static_cast<double>(std::max<int64_t>(1, experts * (experts - 1)));
+  const at::Tensor off_diagonal = (cosines.sum() - cosines.diagonal().sum()) / pairs;
+  return 0.4 * static_cast<double>(experts) *
+             SquaredVariation(mean_probability, /*is_unbiased=*/false) +
+         0.6 * off_diagonal;
 }
 
 // Assignments to each expert per group of rows: [groups, E]. `slots` limits to the first ones.
@@ -142,15 +188,17 @@ at::Tensor BalanceLoss(const LossConfig& config, const std::vector<LayerScores>&
   const at::Tensor tokens = mask.sum({1, 2});                   // [G]
   const at::Tensor divisor = tokens.clamp_min(1).unsqueeze(1);  // [G, 1]
   const bool is_z = config.definition == LossDefinition::kZLoss;
+  const bool is_own = config.definition == LossDefinition::kCv2 ||
+                      config.definition == LossDefinition::kSra;
 
   std::vector<at::Tensor> loads;  // [G, E], shares c_e / N, constant
   std::vector<at::Tensor> means;  // [G, E] or, for z_loss, [G, 1]
   for (size_t l = 0; l < layers.size(); ++l) {
     const at::Tensor& logits = layers[l].logits;
     const at::Tensor per_token =
-        is_z ? logits.logsumexp(1, /*keepdim=*/true).square() : at::softmax(logits, 1);
+        is_z ? logits.logsumexp(1, /*keepdim=*/true).square() : ProbabilitiesOf(layers[l]);
     means.push_back((per_token.view({groups, -1, per_token.size(1)}) * mask).sum(1) / divisor);
-    if (is_z) continue;
+    if (is_z || is_own) continue;
     const int64_t slots = config.definition == LossDefinition::kGshardTop1 ? 1 : top_k;
     if (config.scope == LossScope::kGlobal && l < previous_counts.size() &&
         previous_counts[l][experts].item<double>() > 0) {
@@ -169,6 +217,18 @@ at::Tensor BalanceLoss(const LossConfig& config, const std::vector<LayerScores>&
                 : GroupMean((load * mean).sum(1), tokens) * factor;
   };
   const auto count = static_cast<double>(layers.size());
+  if (is_own) {
+    TORCH_CHECK(config.reduce != LayerReduce::kPooled, "model.moe.losses: ", config.id,
+                " is of single layers and cannot be pooled");
+    at::Tensor total;
+    for (size_t l = 0; l < layers.size(); ++l) {
+      const at::Tensor term = config.definition == LossDefinition::kCv2
+                                  ? Cv2Of(layers[l], valid)
+                                  : SraOf(layers[l], means[l].squeeze(0));
+      total = total.defined() ? total + term : term;
+    }
+    return config.reduce == LayerReduce::kMean ? total / count : total;
+  }
   if (config.reduce == LayerReduce::kPooled) {
     // Every layer sees the same tokens, so that means of means are means over all tokens.
     at::Tensor load = is_z ? at::Tensor() : at::stack(loads).mean(0);
@@ -218,7 +278,7 @@ std::vector<LossTerm> BalanceLosses::Compute(const std::vector<LayerScores>& lay
                                              const ForwardContext& context) {
   std::vector<at::Tensor> previous;
   if (counts_.defined() && context.is_training) {
-    Count(layers, context.step);
+    if (!context.is_recomputed) Count(layers, context.step);
     for (int64_t l = 0; l < counts_.size(1); ++l) previous.push_back(counts_[0][l]);
   }
   std::vector<LossTerm> terms;

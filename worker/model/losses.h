@@ -18,7 +18,7 @@ namespace switchyard::model {
 
 // Definitions of models.md 5.1; at perfectly even routing their values before the coefficient are
 // 1 (switch, gshard_top1, megatron_*, megablocks, deepseek_*), K (hf_mixtral, flaxformer), 1 / K
-// (naive_balance), and for z_loss the mean of logsumexp^2.
+// (naive_balance), 0 (cv2; sra with orthogonal anchors), and for z_loss the mean of logsumexp^2.
 enum class LossDefinition {
   kSwitch,
   kGshardTop1,
@@ -30,6 +30,8 @@ enum class LossDefinition {
   kDeepseekSeq,
   kDeepseekBatch,
   kNaiveBalance,
+  kCv2,
+  kSra,
   kFlaxformer,
   kZLoss,
 };
@@ -48,6 +50,7 @@ struct LossConfig {
 struct LayerScores {
   at::Tensor logits;      // [N, E], part of the graph
   at::Tensor expert_ids;  // [N, K], -1 = not routed
+  at::Tensor weights;     // [N, K], for cv2
   at::Tensor probs;       // [N, E] where they are not softmax(logits), else undefined
   at::Tensor soft_load;   // [N, E], for cv2
   at::Tensor anchors;     // [E, d], for sra

@@ -38,7 +38,8 @@ struct LayerRouting {
   at::Tensor logits;      // [N, E] float32; undefined for routers without scores (hash)
   at::Tensor valid;       // [N] bool
   uint32_t experts = 0;
-  bool has_open_slots = false;  // -1 of a valid token is an unused slot, not a drop
+  bool has_open_slots = false;  // -1 of a valid token may be an unused slot instead of a drop
+  int64_t dropped = 0;          // assignments that a capacity gave up
   // Further values of the layer by series name without `routing/`, [].
   std::vector<std::pair<std::string, at::Tensor>> extras;
 };

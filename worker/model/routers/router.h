@@ -92,6 +92,11 @@ enum class GateWeights {
   kSigmoidRenorm,
 };
 
+// The norm that a spec names; throws c10::Error for an unspecified one.
+GateWeights GateWeightsFrom(int proto_gate_norm);
+// Whether scores mean logistic functions, one by one, instead of a softmax.
+bool IsSigmoid(GateWeights norm);
+
 // Weights of the chosen experts: logits [N, E], ids [N, K] without -1.
 at::Tensor GateWeightsOf(const at::Tensor& logits, const at::Tensor& ids, GateWeights norm);
 
@@ -132,21 +137,9 @@ struct RouterContext {
   const std::vector<uint64_t>& token_frequency;
 };
 
-// The router of `moe` (not dense). Throws c10::Error when spec and facts disagree.
+// The router of `moe` (not dense; defaults filled in). Throws c10::Error when spec and facts
+// disagree.
 std::unique_ptr<Router> MakeRouter(const v1::MoeSpec& moe, const RouterSizes& sizes,
                                    const RouterContext& context);
-
-// Kind `smoe`: linear scores with bias (FastMoE's naive gate). Tensors: weight [E, D], bias [E].
-std::unique_ptr<Router> MakeSmoeRouter(const RouterSizes& sizes, GateWeights norm,
-                                       const RouterContext& context);
-
-// Kind `hash`: expert = table[token id] (Roller, Sukhbaatar, Szlam, Weston, "Hash Layers for Large
-// Sparse Models", 2021); K distinct experts, weight 1 / K. Buffer: table [V, K] int64.
-struct HashOptions {
-  bool is_balanced = false;   // by falling training frequency to the lightest expert
-  bool is_per_layer = false;  // a table for each layer
-};
-std::unique_ptr<Router> MakeHashRouter(const RouterSizes& sizes, const HashOptions& options,
-                                       const RouterContext& context);
 
 }  // namespace switchyard::model

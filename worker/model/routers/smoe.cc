@@ -1,44 +1,44 @@
 #include <ATen/ATen.h>
 
-#include "worker/model/routers/router.h"
+#include "switchyard/v1/spec.pb.h"
+#include "worker/model/routers/kinds.h"
+#include "worker/model/routers/score_router.h"
+
+namespace pb = ::switchyard::v1;
 
 namespace switchyard::model {
 namespace {
 
-class SmoeRouter final : public Router {
+class SmoeRouter final : public LinearRouter {
  public:
-  SmoeRouter(const RouterSizes& sizes, GateWeights norm, const RouterContext& context)
-      : sizes_(sizes),
-        norm_(norm),
-        weight_(context.store.Add(context.prefix + "weight", {sizes.experts, sizes.d_model},
-                                  {.std = context.init_std})),
-        bias_(context.store.Add(context.prefix + "bias", {sizes.experts}, {})) {}
+  SmoeRouter(const pb::MoeSpec& moe, const RouterSizes& sizes, const RouterContext& context)
+      : LinearRouter(moe, sizes, context, /*has_bias=*/true),
+        averages_in_evaluation_(moe.router().smoe().dense_eval()) {}
 
   Routing Route(const RouterInput& input) override {
-    TORCH_CHECK(input.hidden.dim() == 2 && input.hidden.size(1) == sizes_.d_model, "hidden is ",
-                input.hidden.sizes(), ", expected [N, ", sizes_.d_model, "]");
-    // In the parameters' type: half precision overflows, and rounds different scores to one value.
-    const at::Tensor logits = at::linear(input.hidden.to(weight_.scalar_type()), weight_, bias_);
-    const at::Tensor picked = SelectTopK(logits, sizes_.top_k);
-    const at::Tensor weights = GateWeightsOf(logits, picked, norm_);
-    if (input.tokens.all_valid) return {picked, weights, logits};
-    const at::Tensor padding = input.tokens.valid.logical_not().unsqueeze(-1);
-    return {picked.masked_fill(padding, -1), weights.masked_fill(padding, 0.0), logits};
+    if (input.is_training || !averages_in_evaluation_) return LinearRouter::Route(input);
+    // Every expert with weight 1 / E, whatever the scores; these are still reported.
+    RouterInput all = input;
+    all.top_k = static_cast<uint32_t>(sizes().experts);
+    Routing routing = LinearRouter::Route(all);
+    const int64_t rows = input.hidden.size(0), experts = sizes().experts;
+    routing.expert_ids =
+        at::arange(experts, routing.expert_ids.options()).expand({rows, experts}).contiguous();
+    routing.weights =
+        at::full({rows, experts}, 1.0 / static_cast<double>(experts), routing.logits.options());
+    ClearPadding(input.tokens, &routing);
+    return routing;
   }
-  bool has_scores() const override { return true; }
 
  private:
-  const RouterSizes sizes_;
-  const GateWeights norm_;
-  at::Tensor weight_;
-  at::Tensor bias_;
+  const bool averages_in_evaluation_;
 };
 
 }  // namespace
 
-std::unique_ptr<Router> MakeSmoeRouter(const RouterSizes& sizes, GateWeights norm,
+std::unique_ptr<Router> MakeSmoeRouter(const pb::MoeSpec& moe, const RouterSizes& sizes,
                                        const RouterContext& context) {
-  return std::make_unique<SmoeRouter>(sizes, norm, context);
+  return std::make_unique<SmoeRouter>(moe, sizes, context);
 }
 
 }  // namespace switchyard::model

@@ -1,0 +1,175 @@
+#include "worker/model/routers/score_router.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "switchyard/v1/spec.pb.h"
+
+namespace pb = ::switchyard::v1;
+
+namespace switchyard::model {
+namespace {
+
+template <typename Draw>
+at::Tensor PerToken(RandomKey key, const TokenFacts& tokens, int64_t width, at::ScalarType type,
+                    Draw draw) {
+  TORCH_CHECK(tokens.sequence_ids.defined() && tokens.positions.defined(),
+              "router noise needs sequences and positions");
+  const at::Tensor sequences = tokens.sequence_ids.cpu().contiguous();
+  const at::Tensor positions = tokens.positions.cpu().contiguous();
+  const int64_t rows = sequences.numel();
+  at::Tensor out = at::empty({rows, width}, at::kDouble);
+  const auto* sequence = sequences.const_data_ptr<int64_t>();
+  const auto* position = positions.const_data_ptr<int64_t>();
+  auto* value = out.data_ptr<double>();
+  for (int64_t n = 0; n < rows; ++n) {
+    const RandomKey own =
+        key.With(static_cast<uint64_t>(sequence[n])).With(static_cast<uint64_t>(position[n]));
+    for (int64_t c = 0; c < width; ++c) {
+      value[n * width + c] = draw(own, static_cast<uint64_t>(c));
+    }
+  }
+  return out.to(tokens.sequence_ids.device(), type);
+}
+
+}  // namespace
+
+int64_t ExpertsAt(const pb::KSchedule& schedule, int64_t top_k, uint64_t step) {
+  const int64_t low = schedule.k_min(), high = schedule.k_max();
+  const double range = static_cast<double>(high - low);
+  const double part =
+      schedule.steps() == 0
+          ? 1.0
+          : std::min(1.0, static_cast<double>(step) / static_cast<double>(schedule.steps()));
+  double k = static_cast<double>(low);
+  switch (schedule.mode()) {
+    case pb::K_SCHEDULE_MODE_LINEAR_INCREASE:
+      k += range * part;
+      break;
+    case pb::K_SCHEDULE_MODE_COSINE:
+      k += range * (1 - std::cos(M_PI * part)) / 2;
+      break;
+    case pb::K_SCHEDULE_MODE_EXPONENTIAL:
+      k *= std::pow(static_cast<double>(high) / k, part);
+      break;
+    case pb::K_SCHEDULE_MODE_MULTI_STEP:
+      for (const uint64_t milestone : schedule.milestones()) {
+        if (step >= milestone && k < static_cast<double>(high)) k *= 2;
+      }
+      break;
+    default:
+      return top_k;
+  }
+  // Half to even, as the default rounding mode has it.
+  return std::clamp(static_cast<int64_t>(std::nearbyint(k)), low, high);
+}
+
+at::Tensor TokenUniform(RandomKey key, const TokenFacts& tokens, int64_t width,
+                        at::ScalarType type) {
+  return PerToken(key, tokens, width, type, RandomUniform);
+}
+
+at::Tensor TokenNormal(RandomKey key, const TokenFacts& tokens, int64_t width,
+                       at::ScalarType type) {
+  return PerToken(key, tokens, width, type, RandomNormal);
+}
+
+at::Tensor LimitToGroups(const at::Tensor& scores, const pb::GroupLimit& limit) {
+  const int64_t rows = scores.size(0), experts = scores.size(1), groups = limit.groups();
+  const int64_t size = experts / groups;
+  const at::Tensor grouped = scores.detach().view({rows, groups, size});
+  const at::Tensor best = limit.score() == pb::GROUP_SCORE_MAX
+                              ? grouped.amax(2)
+                              : std::get<0>(grouped.topk(2, /*dim=*/2)).sum(2);
+  const at::Tensor kept = SelectTopK(best, limit.topk_groups());
+  const at::Tensor out = at::ones({rows, groups}, scores.options().dtype(at::kBool))
+                             .scatter(1, kept, false)
+                             .repeat_interleave(size, 1);
+  return scores.detach().masked_fill(out, limit.hf_v4_fill() ? 0.0 : -INFINITY);
+}
+
+void ClearPadding(const TokenFacts& tokens, Routing* routing) {
+  if (tokens.all_valid) return;
+  const at::Tensor padding = tokens.valid.logical_not().unsqueeze(-1);
+  routing->expert_ids = routing->expert_ids.masked_fill(padding, -1);
+  routing->weights = routing->weights.masked_fill(padding, 0.0);
+}
+
+ScoreRouter::ScoreRouter(const pb::MoeSpec& moe, const RouterSizes& sizes)
+    : sizes_(sizes),
+      norm_(GateWeightsFrom(moe.router().gate_norm())),
+      scale_(moe.has_routed_scaling_factor() ? moe.routed_scaling_factor() : 1.0),
+      noise_kind_(moe.router().noise().kind()),
+      noise_eps_(moe.router().noise().eps()),
+      noise_std_(moe.router().noise().std()) {}
+
+int64_t ScoreRouter::ExpertsPerToken(const RouterInput& input) const {
+  return input.top_k > 0 ? std::min<int64_t>(input.top_k, sizes_.experts) : sizes_.top_k;
+}
+
+at::Tensor ScoreRouter::Choose(const at::Tensor& logits, const RouterInput&, int64_t k) {
+  return SelectTopK(logits, k);
+}
+
+void ScoreRouter::Finish(const RouterInput&, Routing*) {}
+
+at::Tensor ScoreRouter::AddNoise(const at::Tensor& logits, const RouterInput& input) const {
+  if (!input.is_training) return logits;
+  const int64_t experts = logits.size(1);
+  switch (noise_kind_) {
+    case pb::NOISE_KIND_ADDITIVE_UNIFORM:
+      return logits + (1 - noise_eps_ +
+                       2 * noise_eps_ *
+                           TokenUniform(input.random, input.tokens, experts, logits.scalar_type()));
+    case pb::NOISE_KIND_GAUSSIAN_FIXED:
+      return logits +
+             noise_std_ * TokenNormal(input.random, input.tokens, experts, logits.scalar_type());
+    default:
+      return logits;
+  }
+}
+
+Routing ScoreRouter::Route(const RouterInput& input) {
+  TORCH_CHECK(input.hidden.dim() == 2 && input.hidden.size(1) == sizes_.d_model, "hidden is ",
+              input.hidden.sizes(), ", expected [N, ", sizes_.d_model, "]");
+  // In the parameters' type: half precision overflows, and rounds different scores to one value.
+  at::Tensor hidden = input.hidden.to(type());
+  if (input.is_training && noise_kind_ == pb::NOISE_KIND_INPUT_JITTER) {
+    hidden = hidden *
+             (1 - noise_eps_ +
+              2 * noise_eps_ * TokenUniform(input.random, input.tokens, sizes_.d_model, type()));
+  }
+  Routing routing;
+  routing.logits = AddNoise(Scores(hidden, input), input);
+  routing.expert_ids = Choose(routing.logits, input, ExpertsPerToken(input));
+  routing.weights = GateWeightsOf(routing.logits, routing.expert_ids, norm_);
+  if (scale_ != 1.0) routing.weights = routing.weights * scale_;
+  if (IsSigmoid(norm_)) {
+    const at::Tensor scores = at::sigmoid(routing.logits);
+    routing.probs = scores / (scores.sum(1, /*keepdim=*/true) + 1e-20);
+  }
+  Finish(input, &routing);
+  ClearPadding(input.tokens, &routing);
+  return routing;
+}
+
+LinearRouter::LinearRouter(const pb::MoeSpec& moe, const RouterSizes& sizes,
+                           const RouterContext& context, bool has_bias, Init init)
+    : ScoreRouter(moe, sizes),
+      weight_(context.store.Add(context.prefix + "weight", {sizes.experts, sizes.d_model}, init)) {
+  if (!has_bias) return;
+  bias_ =
+      context.store.Add(context.prefix + "bias", {sizes.experts}, {.is_frozen = init.is_frozen});
+}
+
+LinearRouter::LinearRouter(const pb::MoeSpec& moe, const RouterSizes& sizes,
+                           const RouterContext& context, bool has_bias)
+    : LinearRouter(moe, sizes, context, has_bias, {.std = context.init_std}) {}
+
+at::Tensor LinearRouter::Scores(const at::Tensor& hidden, const RouterInput&) {
+  return at::linear(hidden, weight_, bias_);
+}
+
+}  // namespace switchyard::model
