@@ -103,6 +103,12 @@ KindDefaults DefaultsOf(const pb::MoeSpec& moe) {
     case pb::RouterSpec::kHash:
       return {.top_k = std::max<uint32_t>(1, moe.router().hash().multi()),
               .gate_norm = pb::GATE_NORM_UNIFORM};
+    case pb::RouterSpec::kRandomFixed: {
+      const pb::RandomFixedMode mode = moe.router().random_fixed().mode();
+      const bool is_table =
+          mode == pb::RANDOM_FIXED_MODE_TOKEN_TABLE || mode == pb::RANDOM_FIXED_MODE_POSITION_TABLE;
+      return {.gate_norm = is_table ? pb::GATE_NORM_UNIFORM : pb::GATE_NORM_SOFTMAX_TOPK};
+    }
     case pb::RouterSpec::kRmoe:
       return {
           .gate_norm = pb::GATE_NORM_SOFTMAX_FULL_RENORM, .loss = "hf_mixtral", .loss_coef = 0.001};

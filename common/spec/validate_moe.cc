@@ -263,6 +263,12 @@ class MoeChecker {
     switch (router_.kind_case()) {
       case pb::RouterSpec::kHash:
         return only({pb::GATE_NORM_UNIFORM}, "uniform");
+      case pb::RouterSpec::kRandomFixed:
+        if (router_.random_fixed().mode() == pb::RANDOM_FIXED_MODE_TOKEN_TABLE ||
+            router_.random_fixed().mode() == pb::RANDOM_FIXED_MODE_POSITION_TABLE) {
+          return only({pb::GATE_NORM_UNIFORM}, "uniform with tables");
+        }
+        return;
       case pb::RouterSpec::kExpertChoice:
         return only({pb::GATE_NORM_SOFTMAX_FULL}, "softmax_full");
       case pb::RouterSpec::kBase:

@@ -86,6 +86,33 @@ TEST(Account, CountsNoGateForHash) {
   EXPECT_EQ(smoe.flops_per_token_active - hash.flops_per_token_active, 4U * 2 * 352 * 16);
 }
 
+// models.md 2.6 and 2.10: the other linear kinds cost what smoe costs, HyperRouter's frozen
+// networks are counted, once when they are shared; shared experts belong to the experts.
+TEST(Account, CountsTheOtherRouters) {
+  const auto with = [](std::string_view router) {
+    return Account(Preset("txl_mcf", StrCat("  model: {moe: {router: ", router, "}}\n")), 204);
+  };
+  const Accounting smoe = Account(Preset("txl_mcf"), 204);
+  EXPECT_EQ(with("smoe_dropout").params_total, 31'885'068U);
+  EXPECT_EQ(with("smoe_dropout").flops_per_token_active, 45'539'584U);
+  const Accounting hyper = with("hyper_router");
+  EXPECT_EQ(hyper.params_total, 38'031'500U);
+  EXPECT_EQ(hyper.params_router, 4U * 1'542'256U);
+  EXPECT_EQ(hyper.flops_per_token_active, 45'539'584U);
+  const uint64_t network = 1'542'256U - 352;
+  EXPECT_EQ(with("{hyper_router: {shared_hypernet: true}}").params_total,
+            38'031'500U - 3 * network);
+  EXPECT_EQ(with("mixtral").params_total, 31'885'068U - 4 * 16);
+  EXPECT_EQ(with("noisy_topk").params_router, 4U * 2 * 16 * 352);
+  EXPECT_EQ(with("xmoe").params_router, 4U * 16 * (352 + 16));
+  EXPECT_EQ(with("xmoe").flops_per_token_active - smoe.flops_per_token_active, 4U * 2 * 16 * 16);
+  const Accounting shared =
+      Account(Preset("txl_mcf", "  model: {moe: {shared_experts: 2}}\n"), 204);
+  EXPECT_EQ(shared.params_expert - smoe.params_expert, 4U * (2 * 352 * 1024 + 1024 + 352));
+  EXPECT_EQ(shared.params_active - smoe.params_active, shared.params_expert - smoe.params_expert);
+  EXPECT_EQ(shared.flops_per_token_active - smoe.flops_per_token_active, 4U * 4 * 352 * 1024);
+}
+
 // Words have no vocabulary until the data is read: its part is left out and marked.
 TEST(Account, MarksAnUnknownVocabulary) {
   const pb::RunSpec run =
@@ -115,6 +142,10 @@ base:
   const Accounting top1 =
       Account(pair("experts: 4, top_k: 1, router: {smoe: {}, gate_norm: softmax_full}"), 50'304);
   const Accounting top2 = Account(pair("experts: 8, expert: {width: 512}, router: smoe"), 50'304);
+  EXPECT_EQ(
+      Account(pair("experts: 4, top_k: 1, router: {mixtral: {}, gate_norm: softmax_full}"), 50'304)
+          .params_total,
+      27'108'608U);
   EXPECT_EQ(top1.params_total, 27'108'608U + 6 * 4);
   EXPECT_EQ(top2.params_total, 27'114'752U + 6 * 8);
   EXPECT_EQ(top1.flops_per_token_active, 36'777'984U);
