@@ -93,6 +93,29 @@ TextEvaluation EvaluateText(model::LanguageModel& model, const data::Corpus& cor
   return out;
 }
 
+std::vector<model::LayerRouting> ProbeRouting(model::LanguageModel& model,
+                                              const data::Corpus& corpus, data::Split split,
+                                              const TextEvalOptions& options,
+                                              const c10::Device& device) {
+  constexpr uint32_t kProbeTokens = 2048;
+  const c10::NoGradGuard no_grad;
+  const data::SplitTokens* tokens = &corpus.split(split);
+  if (tokens->ids.empty()) tokens = &corpus.split(data::Split::kTrain);
+  const uint32_t rows =
+      std::clamp<uint32_t>(kProbeTokens / std::max<uint32_t>(1, options.target_len), 1,
+                           std::max<uint32_t>(1, options.batch));
+  data::EvalBatcher batcher(*tokens,
+                            {.batch = rows, .len = std::min(options.target_len, kProbeTokens)});
+  data::TokenBatch batch;
+  if (!batcher.Next(&batch)) return {};
+  const model::ForwardContext context{
+      .is_training = false, .step = options.step, .wants_routing = true};
+  return model
+      .Forward(ToDevice(batch.inputs, batch, device), ToDevice(batch.targets, batch, device),
+               context, nullptr, 0)
+      .routing;
+}
+
 std::vector<std::pair<std::string, double>> EvaluationSeries(const TextEvaluation& evaluation,
                                                              const data::Corpus& corpus,
                                                              data::Split split) {

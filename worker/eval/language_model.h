@@ -14,7 +14,8 @@ struct Device;
 }
 namespace switchyard::model {
 class LanguageModel;
-}
+struct LayerRouting;
+}  // namespace switchyard::model
 
 namespace switchyard::eval {
 
@@ -40,6 +41,13 @@ struct TextEvaluation {
 TextEvaluation EvaluateText(model::LanguageModel& model, const data::Corpus& corpus,
                             data::Split split, const TextEvalOptions& options,
                             const c10::Device& device, const std::function<bool()>& keep_going);
+
+// Routing of a fixed batch, at most 2,048 tokens from the beginning of the split (or of training
+// where it is empty), as evaluation routes: for what changes between two evaluations.
+std::vector<model::LayerRouting> ProbeRouting(model::LanguageModel& model,
+                                              const data::Corpus& corpus, data::Split split,
+                                              const TextEvalOptions& options,
+                                              const c10::Device& device);
 
 // All series of the evaluation; by domain ("valid/c_headers/bits_per_byte") where the corpus has
 // several.

@@ -66,6 +66,27 @@ class Columns {
 
 }  // namespace
 
+struct RoutingReporter::Probe {
+  HostRouting host;
+};
+
+std::vector<RoutingSeries> RoutingReporter::ReportProbe(
+    const std::vector<model::LayerRouting>& layers) {
+  const c10::NoGradGuard no_grad;
+  Columns columns;
+  std::vector<std::shared_ptr<Probe>> probes;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    probes.push_back(std::make_shared<Probe>(ToHost(layers[layer], /*sequences=*/1)));
+    const RoutingView& view = probes.back()->host.view;
+    if (layer < probes_.size()) {
+      columns.Add("churn_step", ChurnBetween(probes_[layer]->host.view, view));
+      columns.Add("churn_random_ref", 1 - static_cast<double>(view.top_k) / view.experts);
+    }
+  }
+  probes_ = std::move(probes);
+  return layers.empty() ? std::vector<RoutingSeries>() : columns.Take(layers.size());
+}
+
 std::vector<RoutingSeries> RoutingReporter::Report(
     const std::vector<std::vector<model::LayerRouting>>& micro_batches,
     const std::vector<uint32_t>& sequences) {
@@ -91,8 +112,8 @@ std::vector<RoutingSeries> RoutingReporter::Report(
       }
       counts.tokens += part.tokens;
       const model::LayerRouting& routing = micro_batches[m].at(layer);
-      counts.dropped += routing.has_open_slots ? static_cast<uint64_t>(routing.dropped)
-                                               : part.dropped;
+      counts.dropped +=
+          routing.has_open_slots ? static_cast<uint64_t>(routing.dropped) : part.dropped;
       for (const auto& [name, value] : routing.extras) {
         const double number = value.item<double>();
         const auto [it, is_new] = extras.try_emplace(name, number);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,14 @@ class RoutingReporter {
       const std::vector<std::vector<model::LayerRouting>>& micro_batches,
       const std::vector<uint32_t>& sequences);
 
+  // Churn of the probe batch against the probe before (`routing/churn_step`), and what independent
+  // routing would have (`routing/churn_random_ref`); nothing for the first probe.
+  std::vector<RoutingSeries> ReportProbe(const std::vector<model::LayerRouting>& layers);
+
  private:
-  std::vector<LoadWindow> windows_;  // by MoE layer
+  struct Probe;
+  std::vector<LoadWindow> windows_;             // by MoE layer
+  std::vector<std::shared_ptr<Probe>> probes_;  // by MoE layer, of the last probe
 };
 
 }  // namespace switchyard::eval

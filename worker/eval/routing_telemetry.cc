@@ -210,6 +210,29 @@ std::optional<ScoreStatistics> ComputeScores(std::span<const RoutingView> micro_
   return out;
 }
 
+double ChurnBetween(const RoutingView& before, const RoutingView& after) {
+  SWITCHYARD_CHECK(before.valid.size() == after.valid.size())
+      << "churn between " << before.valid.size() << " and " << after.valid.size() << " tokens";
+  double shared = 0;
+  uint64_t tokens = 0;
+  for (size_t n = 0; n < after.valid.size(); ++n) {
+    if (after.valid[n] == 0) continue;
+    const auto old_ids = before.ids.subspan(n * before.top_k, before.top_k);
+    const auto new_ids = after.ids.subspan(n * after.top_k, after.top_k);
+    size_t old_count = 0, new_count = 0, common = 0;
+    for (const int64_t id : old_ids) old_count += id >= 0 ? 1 : 0;
+    for (const int64_t id : new_ids) {
+      if (id < 0) continue;
+      ++new_count;
+      common += std::find(old_ids.begin(), old_ids.end(), id) != old_ids.end() ? 1 : 0;
+    }
+    if (old_count + new_count == 0) continue;
+    shared += static_cast<double>(common) / static_cast<double>(std::max(old_count, new_count));
+    ++tokens;
+  }
+  return tokens == 0 ? 0.0 : 1 - shared / static_cast<double>(tokens);
+}
+
 void LoadWindow::Add(const RoutingCounts& counts, uint32_t top_k) {
   top_k_ = top_k;
   batches_.push_back(counts);

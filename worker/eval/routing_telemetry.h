@@ -70,6 +70,11 @@ struct ScoreStatistics {
 // or no token is valid.
 std::optional<ScoreStatistics> ComputeScores(std::span<const RoutingView> micro_batches);
 
+// 1 - mean over valid tokens of |T and T'| / K, where T and T' are the experts of one token in two
+// routings of the same tokens (K: the larger of their numbers); 0 when no token has an expert.
+// Aborts when the tokens differ in number.
+double ChurnBetween(const RoutingView& before, const RoutingView& after);
+
 // Dead and starved experts need a window of at least 100 E / K tokens, however small the batches
 // are: the newest batches that reach it. One layer's. Training thread only.
 class LoadWindow {

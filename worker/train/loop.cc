@@ -290,11 +290,24 @@ class TrainLoop {
       const auto series = eval::EvaluationSeries(evaluation, setup_.corpus, split);
       values.insert(values.end(), series.begin(), series.end());
     }
+    if (setup_.run.model().has_moe()) ReportProbe(eval);
     progress_.owes_evaluation = false;
     objective_.Observe(progress_.step, values, &progress_.objective);
     setup_.events.Scalars(progress_.step, std::move(values));
     if (progress_.step < steps_max_) setup_.events.Phase("train");
     return true;
+  }
+
+  // How far routing has moved since the evaluation before.
+  void ReportProbe(const pb::EvalSpec& eval) {
+    const auto layers = eval::ProbeRouting(
+        setup_.model, setup_.corpus, data::Split::kValid,
+        {.batch = eval.batch(), .target_len = eval.target_len(), .step = progress_.step},
+        setup_.device);
+    for (eval::RoutingSeries& series : routing_.ReportProbe(layers)) {
+      setup_.events.Vector(progress_.step, std::move(series.name), std::move(series.shape),
+                           std::move(series.values));
+    }
   }
 
   bool IsCheckpointDue() const {

@@ -162,5 +162,21 @@ TEST(RoutingTelemetry, DeadExpertsNeedAFilledWindow) {
   EXPECT_EQ(window.Judge()->starved, 0u);
 }
 
+// Churn by hand: of two choices a token keeps both, one or none: 1 - (1 + 1/2 + 0) / 3. Order of
+// the choices is nothing, padding and tokens without experts are left out.
+TEST(RoutingTelemetry, ChurnHasTheClosedValues) {
+  const Batch before(4, 2, {0, 1, 0, 1, 0, 1}, {});
+  const Batch after(4, 2, {1, 0, 1, 2, 2, 3}, {});
+  EXPECT_NEAR(ChurnBetween(before.view, after.view), 0.5, kTolerance);
+  EXPECT_EQ(ChurnBetween(before.view, before.view), 0);
+  Batch padded(4, 2, {1, 0, 1, 2, 2, 3}, {});
+  padded.valid[2] = 0;
+  EXPECT_NEAR(ChurnBetween(before.view, padded.view), 0.25, kTolerance);
+  const Batch open(4, 3, {0, 1, 2, 0, -1, -1, -1, -1, -1}, {});
+  EXPECT_NEAR(ChurnBetween(before.view, open.view), 1 - (2.0 / 3 + 1.0 / 2 + 0) / 3, kTolerance);
+  const Batch none(4, 1, {-1}, {});
+  EXPECT_EQ(ChurnBetween(none.view, none.view), 0);
+}
+
 }  // namespace
 }  // namespace switchyard::eval
