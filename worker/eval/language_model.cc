@@ -71,7 +71,8 @@ TextEvaluation EvaluateText(model::LanguageModel& model, const data::Corpus& cor
                                        .max_tokens = cap,
                                        .domain = static_cast<int>(d)});
     model::Memory memory;
-    const model::ForwardContext context{.is_training = false, .step = options.step};
+    const model::ForwardContext context{
+        .is_training = false, .step = options.step, .top_k = options.top_k};
     data::TokenBatch batch;
     TextTotals& totals = out.domains[d];
     while (batcher.Next(&batch)) {

@@ -25,6 +25,7 @@ struct TextEvalOptions {
   uint32_t memory_len = 0;  // 0: no memory
   uint64_t max_tokens = 0;  // per split, shared out by size of domain; 0: all
   uint64_t step = 0;        // updates done
+  uint32_t top_k = 0;       // experts per token instead of the router's number; 0: the router's
 };
 
 struct TextEvaluation {

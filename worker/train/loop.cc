@@ -76,6 +76,17 @@ std::vector<std::string> SequenceLosses(const pb::RunSpec& run) {
   return ids;
 }
 
+// Experts of the second evaluation of routers whose number of experts grows in training: all of
+// them (models.md 3.5). 0: there is none.
+uint32_t DenseTopK(const pb::MoeSpec& moe) {
+  const pb::RouterSpec& router = moe.router();
+  const bool is_scheduled = (router.has_smoe_dropout() && router.smoe_dropout().schedule().mode() !=
+                                                              pb::K_SCHEDULE_MODE_CONSTANT) ||
+                            (router.has_hyper_router() && router.hyper_router().schedule().mode() !=
+                                                              pb::K_SCHEDULE_MODE_CONSTANT);
+  return is_scheduled && moe.top_k() != moe.experts() ? moe.experts() : 0;
+}
+
 LrSchedule ScheduleOf(const pb::TrainSpec& train, double peak, uint64_t steps_max) {
   return {
       .peak = peak,
@@ -278,17 +289,27 @@ class TrainLoop {
     std::vector<std::pair<std::string, double>> values;
     for (const int split_number : eval.splits()) {
       const data::Split split = ToSplit(static_cast<pb::Split>(split_number));
-      const eval::TextEvaluation evaluation = eval::EvaluateText(
-          setup_.model, setup_.corpus, split,
-          {.batch = eval.batch(),
-           .target_len = eval.target_len(),
-           .memory_len = eval.memory_len(),
-           .max_tokens = progress_.step == steps_max_ ? 0 : eval.max_tokens(),
-           .step = progress_.step},
-          setup_.device, [this] { return setup_.stop.Poll() == StopIntent::kNone; });
+      eval::TextEvalOptions options{
+          .batch = eval.batch(),
+          .target_len = eval.target_len(),
+          .memory_len = eval.memory_len(),
+          .max_tokens = progress_.step == steps_max_ ? 0 : eval.max_tokens(),
+          .step = progress_.step};
+      const auto evaluate = [&] {
+        return eval::EvaluateText(setup_.model, setup_.corpus, split, options, setup_.device,
+                                  [this] { return setup_.stop.Poll() == StopIntent::kNone; });
+      };
+      const eval::TextEvaluation evaluation = evaluate();
       if (evaluation.was_stopped) return false;
       const auto series = eval::EvaluationSeries(evaluation, setup_.corpus, split);
       values.insert(values.end(), series.begin(), series.end());
+      options.top_k = DenseTopK(setup_.run.model().moe());
+      if (options.top_k == 0) continue;
+      const eval::TextEvaluation dense = evaluate();
+      if (dense.was_stopped) return false;
+      const auto dense_series = eval::TextSeries(
+          StrCat(data::SplitName(split), "/k", options.top_k), dense.units, dense.totals);
+      values.insert(values.end(), dense_series.begin(), dense_series.end());
     }
     if (setup_.run.model().has_moe()) ReportProbe(eval);
     progress_.owes_evaluation = false;
