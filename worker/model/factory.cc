@@ -137,8 +137,8 @@ std::unique_ptr<LanguageModel> MakeModel(const pb::RunSpec& run, const DataFacts
     TORCH_CHECK(layer < blocks.layers, "model.moe.layers: ", layer, ", the model has ",
                 blocks.layers, " layers");
   }
-  TORCH_CHECK(has_scores || moe.losses_size() == 0, "model.moe.losses: ",
-              is_dense ? "dense" : spec::RouterKindName(moe.router()),
+  TORCH_CHECK(has_scores || moe.losses_size() == 0,
+              "model.moe.losses: ", is_dense ? "dense" : spec::RouterKindName(moe.router()),
               " has no scores that a loss could act on");
   TORCH_CHECK(is_dense || moe.layers_size() > 0, "model.moe.layers: empty");
   const int64_t top_k = moe.top_k();

@@ -123,9 +123,8 @@ class MoeFeedForward final : public FeedForward {
            .dropped = dropped,
            .extras = routing.extras});
     }
-    const at::Tensor routed = routing.output.defined()
-                                  ? routing.output
-                                  : mix(x, routing.expert_ids, routing.weights);
+    const at::Tensor routed =
+        routing.output.defined() ? routing.output : mix(x, routing.expert_ids, routing.weights);
     return shared_ ? routed + shared_->Forward(x, pass) : routed;
   }
   void EndUpdate(bool is_applied) override { router_->EndUpdate(is_applied); }
@@ -133,7 +132,8 @@ class MoeFeedForward final : public FeedForward {
 
  private:
   // Number of assignments given up.
-  int64_t LimitLoad(const ForwardContext& context, const TokenFacts& tokens, Routing* routing) const {
+  int64_t LimitLoad(const ForwardContext& context, const TokenFacts& tokens,
+                    Routing* routing) const {
     const v1::CapacityFactor& factor = capacity_.factor();
     if (!(context.is_training ? factor.has_train() : factor.has_eval())) return 0;
     const CapacityOutcome outcome =

@@ -78,8 +78,8 @@ at::Tensor SquaredVariation(const at::Tensor& values, bool is_unbiased) {
   return values.var(is_unbiased) / (values.mean().square() + kEps);
 }
 
-// CV^2 of the experts' summed weights plus CV^2 of their smooth loads (Shazeer et al., 2017, section
-// 4 and appendix A); 0 outside training, where there is no noise to smooth by.
+// CV^2 of the experts' summed weights plus CV^2 of their smooth loads (Shazeer et al., 2017,
+// section 4 and appendix A); 0 outside training, where there is no noise to smooth by.
 at::Tensor Cv2Of(const LayerScores& layer, const at::Tensor& valid) {
   if (!layer.soft_load.defined()) return at::zeros({}, layer.logits.options());
   const int64_t rows = layer.logits.size(0), experts = layer.logits.size(1);
@@ -188,8 +188,8 @@ at::Tensor BalanceLoss(const LossConfig& config, const std::vector<LayerScores>&
   const at::Tensor tokens = mask.sum({1, 2});                   // [G]
   const at::Tensor divisor = tokens.clamp_min(1).unsqueeze(1);  // [G, 1]
   const bool is_z = config.definition == LossDefinition::kZLoss;
-  const bool is_own = config.definition == LossDefinition::kCv2 ||
-                      config.definition == LossDefinition::kSra;
+  const bool is_own =
+      config.definition == LossDefinition::kCv2 || config.definition == LossDefinition::kSra;
 
   std::vector<at::Tensor> loads;  // [G, E], shares c_e / N, constant
   std::vector<at::Tensor> means;  // [G, E] or, for z_loss, [G, 1]
