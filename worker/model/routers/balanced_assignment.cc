@@ -1,5 +1,6 @@
 #include "worker/model/routers/balanced_assignment.h"
 
+#include <cstddef>
 #include <limits>
 #include <queue>
 #include <utility>
