@@ -1,5 +1,7 @@
 #include "common/spec/accounting.h"
 
+#include <algorithm>
+
 #include "common/spec/router_accounting.h"
 #include "switchyard/v1/spec.pb.h"
 
@@ -24,6 +26,9 @@ FeedForward ThreeMatrices(uint64_t d_model, uint64_t width) {
 }
 
 FeedForward OfExpert(pb::ExpertKind kind, uint64_t d_model, uint64_t width) {
+  // A static expert is one vector, added to the output.
+  if (kind == pb::EXPERT_KIND_STATIC) return {.params = d_model, .flops = 2 * d_model};
+  if (kind == pb::EXPERT_KIND_RANK1) return TwoMatrices(d_model, width, false);
   if (kind == pb::EXPERT_KIND_SWIGLU) return ThreeMatrices(d_model, width);
   return TwoMatrices(d_model, width, kind != pb::EXPERT_KIND_GELU);
 }
@@ -51,11 +56,43 @@ struct Backbone {
   uint64_t head_flops = 0;
 };
 
+struct Softmax {
+  uint64_t params = 0;
+  uint64_t flops = 0;
+};
+
+// Embedding and softmax of one tied matrix, or of a head and clusters of falling width, every one
+// counted, as if each token's target were in all of them.
+Softmax OfSoftmax(const pb::TransformerXlSpec& spec, uint64_t vocab) {
+  const uint64_t d = spec.d_model();
+  if (vocab == 0) return {};
+  if (spec.softmax_cutoffs().empty()) return {.params = vocab * d + vocab, .flops = 2 * d * vocab};
+  const auto clusters = static_cast<uint64_t>(spec.softmax_cutoffs_size());
+  const uint64_t div_val = std::max<uint64_t>(1, spec.div_val());
+  Softmax sum{.params = vocab + clusters * (d + 1), .flops = 2 * d * clusters};
+  uint64_t width = d, begin = 0;
+  for (uint64_t i = 0; i <= clusters; ++i) {
+    const uint64_t end = i < clusters ? spec.softmax_cutoffs(static_cast<int>(i)) : vocab;
+    const uint64_t size = end > begin ? end - begin : 0;
+    sum.params += size * width;
+    sum.flops += 2 * size * width;
+    if (div_val > 1) {
+      sum.params += d * width;
+      sum.flops += 2 * d * width;
+    }
+    begin = end;
+    width /= div_val;
+  }
+  if (div_val > 1) sum.params += d * d;  // the output head's own projection
+  return sum;
+}
+
 Backbone OfTransformerXl(const pb::TransformerXlSpec& spec, const pb::TrainSpec& train,
                          uint64_t vocab) {
   const uint64_t d = spec.d_model();
   const uint64_t inner = uint64_t{spec.heads()} * spec.d_head();
   const uint64_t keys = uint64_t{train.memory_len()} + train.target_len();
+  const Softmax softmax = OfSoftmax(spec, vocab);
   return {.layers = spec.layers(),
           .d_model = d,
           .d_inner = spec.d_inner(),
@@ -64,8 +101,8 @@ Backbone OfTransformerXl(const pb::TransformerXlSpec& spec, const pb::TrainSpec&
           // qkv and output of the new rows; content scores, position scores, values.
           .layer_flops = 8 * d * inner + 6 * keys * inner,
           .once_params = 2 * inner,  // u, v
-          .embedding_params = vocab == 0 ? 0 : vocab * d + vocab,
-          .head_flops = 2 * d * vocab};
+          .embedding_params = softmax.params,
+          .head_flops = softmax.flops};
 }
 
 // One layer's attention.
@@ -168,18 +205,19 @@ Accounting Account(const pb::RunSpec& run, uint64_t vocab) {
   } else if (model.has_moe()) {
     const uint64_t experts = moe.experts();
     const FeedForward expert = OfExpert(moe.expert().kind(), d, moe.expert().width());
-    const RouterSize router = SizeOfRouter(moe, d);
+    const RouterCost router = AccountRouters(model, run.train().target_len());
+    const uint64_t per_token = ExpertsPerToken(model);
     FeedForward shared;
     if (moe.shared_experts() > 0) {
       shared =
           OfExpert(moe.expert().kind(), d, uint64_t{moe.shared_experts()} * moe.expert().width());
     }
-    sum.params_router = moe_layers * router.params + router.params_shared;
+    sum.params_router = router.params;
     sum.params_expert = moe_layers * (experts * expert.params + shared.params);
     sum.params_total += sum.params_router + sum.params_expert;
     sum.flops_per_token_active +=
-        moe_layers * (moe.top_k() * expert.flops + shared.flops + router.flops);
-    idle_params = moe_layers * (experts - moe.top_k()) * expert.params;
+        moe_layers * (per_token * expert.flops + shared.flops) + router.flops;
+    idle_params = moe_layers * (experts - std::min(experts, per_token)) * expert.params;
   }
   sum.params_active = sum.params_total - idle_params;
   return sum;

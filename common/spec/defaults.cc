@@ -64,6 +64,7 @@ void FillTransformerXl(pb::TransformerXlSpec* backbone) {
   SWITCHYARD_DEFAULT(backbone, clamp_len, 0);
   SWITCHYARD_DEFAULT(backbone, same_length, false);
   SWITCHYARD_DEFAULT(backbone, init_std, 0.02);
+  if (!backbone->softmax_cutoffs().empty()) SWITCHYARD_DEFAULT(backbone, div_val, 1);
 }
 
 void FillAttention(pb::DecoderSpec* backbone) {
@@ -148,7 +149,11 @@ void FillMoe(uint64_t steps, pb::ModelSpec* model) {
     return;
   }
   SWITCHYARD_DEFAULT_ENUM(moe->mutable_expert(), kind, ExpertKindOf(*model));
-  SWITCHYARD_DEFAULT(moe->mutable_expert(), width, d_inner);
+  const bool is_rank1 = moe->expert().kind() == pb::EXPERT_KIND_RANK1;
+  if (moe->expert().kind() != pb::EXPERT_KIND_STATIC) {
+    SWITCHYARD_DEFAULT(moe->mutable_expert(), width, is_rank1 ? 1 : d_inner);
+  }
+  if (is_rank1) SWITCHYARD_DEFAULT_ENUM(moe->mutable_expert(), act, pb::ACTIVATION_GELU);
   SWITCHYARD_DEFAULT_ENUM(moe, dispatch, pb::DISPATCH_AUTO);
   SWITCHYARD_DEFAULT(moe, combine_dropout, false);
   FillRouterDefaults(steps, moe);

@@ -3,19 +3,23 @@
 #include <cstdint>
 
 namespace switchyard::v1 {
-class MoeSpec;
+class ModelSpec;
 }
 
 namespace switchyard::spec {
 
-// Tensors and products of one layer's router by models.md 2.10.
-struct RouterSize {
-  uint64_t params = 0;         // of each MoE layer
-  uint64_t params_shared = 0;  // once for all layers
-  uint64_t flops = 0;          // forward, per token and layer
+// What the routers of a model's MoE layers hold and cost, all layers together.
+struct RouterCost {
+  uint64_t params = 0;  // frozen ones included, buffers not
+  uint64_t flops = 0;   // forward, per token, by models.md 2.10
 };
 
-// `moe` with defaults filled in, not dense. Buffers (tables, balancing biases) are not parameters.
-RouterSize SizeOfRouter(const v1::MoeSpec& moe, uint64_t d_model);
+// `model` with defaults filled in and experts behind a router that is not dense. `length`: tokens
+// of a segment; the routers' attention counts whole squares, masked or not. All kinds but `mcf`
+// count alike in every layer.
+RouterCost AccountRouters(const v1::ModelSpec& model, uint64_t length);
+
+// Experts that one token goes through in a layer: top_k, times the hops of `cosine`.
+uint64_t ExpertsPerToken(const v1::ModelSpec& model);
 
 }  // namespace switchyard::spec

@@ -195,7 +195,19 @@ class Dropper {
     if (moe->expert().kind() == 0 && !moe->expert().has_width()) moe->clear_expert();
   }
 
+  void DropOfExpert(pb::ExpertSpec* expert) {
+    if (expert->kind() == pb::EXPERT_KIND_STATIC &&
+        Drop(expert->has_width(), "model.moe.expert.width", "static experts are one vector")) {
+      expert->clear_width();
+    }
+    if (expert->kind() != pb::EXPERT_KIND_RANK1 &&
+        Drop(expert->act() != 0, "model.moe.expert.act", "only rank1 experts have one to choose")) {
+      expert->clear_act();
+    }
+  }
+
   void DropOfRouter(pb::MoeSpec* moe) {
+    if (moe->has_expert()) DropOfExpert(moe->mutable_expert());
     pb::RouterSpec* router = moe->mutable_router();
     const std::string kind = RouterKindName(*router);
     const RouterProperties properties = PropertiesOf(*moe);

@@ -170,6 +170,33 @@ class RunChecker {
   static constexpr uint64_t kHeadsMax = 1 << 10;
   static constexpr uint64_t kLengthMax = 1 << 20;
 
+  void CheckAdaptiveSoftmax(const pb::TransformerXlSpec& spec) {
+    constexpr char kPath[] = "model.transformer_xl.softmax_cutoffs";
+    uint32_t last = 0;
+    for (const uint32_t cutoff : spec.softmax_cutoffs()) {
+      if (cutoff <= last) Fail(kPath, StrCat(cutoff, " does not rise above ", last));
+      last = cutoff;
+    }
+    const uint64_t vocab = VocabFromData(run_);
+    if (vocab > 0 && last >= vocab) {
+      Fail(kPath, StrCat(last, " is not below the vocabulary of ", vocab));
+    }
+    if (!spec.has_div_val()) return;
+    if (spec.softmax_cutoffs().empty() && spec.div_val() != 1) {
+      Fail("model.transformer_xl.div_val",
+           StrCat(spec.div_val(), " needs softmax_cutoffs; without clusters only 1 is possible"));
+    }
+    uint64_t width = spec.d_model();
+    for (int i = 0; i < spec.softmax_cutoffs_size() && spec.div_val() > 0; ++i) {
+      width /= spec.div_val();
+    }
+    if (spec.div_val() == 0 || (spec.d_model() > 0 && width == 0)) {
+      Fail("model.transformer_xl.div_val",
+           StrCat(spec.div_val(), " leaves the last of ", spec.softmax_cutoffs_size(),
+                  " clusters no width of d_model ", spec.d_model()));
+    }
+  }
+
   void CheckTransformerXl(const pb::TransformerXlSpec& spec) {
     Range("model.transformer_xl.layers", spec.layers(), 1, kLayersMax);
     if (Range("model.transformer_xl.d_model", spec.d_model(), 1, kWidthMax) &&
@@ -183,6 +210,7 @@ class RunChecker {
     Fraction("model.transformer_xl.dropout", spec.dropout());
     Fraction("model.transformer_xl.attn_dropout", spec.attn_dropout());
     Positive("model.transformer_xl.init_std", spec.init_std());
+    CheckAdaptiveSoftmax(spec);
   }
 
   void CheckHeads(const pb::DecoderSpec& spec, bool has_width, bool has_heads) {

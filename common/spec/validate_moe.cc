@@ -21,6 +21,8 @@ namespace pb = ::switchyard::v1;
 // Bounds that keep every count of parameters and FLOPs in 64 bits.
 constexpr uint64_t kInnerMax = 1 << 20;
 constexpr uint64_t kExpertsMax = 1 << 16;
+constexpr uint64_t kWindowMax = 1 << 16;
+constexpr uint64_t kHopsMax = 1 << 10;
 
 struct Loss {
   std::string_view id;
@@ -52,18 +54,6 @@ std::string_view ScopeName(pb::LossScope scope) {
   }
 }
 
-// Kinds that this program can train.
-bool IsBuilt(pb::RouterSpec::KindCase kind) {
-  switch (kind) {
-    case pb::RouterSpec::kMcf:
-    case pb::RouterSpec::kRmoe:
-    case pb::RouterSpec::kCosine:
-      return false;
-    default:
-      return true;
-  }
-}
-
 class MoeChecker {
  public:
   MoeChecker(const pb::RunSpec& run, std::vector<Fault>* faults)
@@ -78,16 +68,13 @@ class MoeChecker {
     if (kind_.empty()) {
       return Fail("model.moe.router", StrCat("is required; known: ", KnownRouterKinds()));
     }
-    if (!IsBuilt(router_.kind_case())) {
-      return Fail("model.moe.router", StrCat("this program has no router ", kind_));
-    }
     if (router_.has_dense()) {
       Range("model.moe.router.dense.d_ff", router_.dense().d_ff(), 1, kInnerMax);
       return;
     }
     has_experts_ = Range("model.moe.experts", moe_.experts(), 1, kExpertsMax);
     if (has_experts_) Range("model.moe.top_k", moe_.top_k(), 1, moe_.experts());
-    Range("model.moe.expert.width", moe_.expert().width(), 1, kInnerMax);
+    CheckExpert();
     Range("model.moe.shared_experts", moe_.shared_experts(), 0, kExpertsMax);
     Positive("model.moe.routed_scaling_factor", moe_.routed_scaling_factor());
     CheckKind();
@@ -186,6 +173,77 @@ class MoeChecker {
     }
   }
 
+  void CheckExpert() {
+    const pb::ExpertKind kind = moe_.expert().kind();
+    if (kind != pb::EXPERT_KIND_STATIC) {
+      Range("model.moe.expert.width", moe_.expert().width(), 1, kInnerMax);
+    }
+    if ((kind == pb::EXPERT_KIND_STATIC || kind == pb::EXPERT_KIND_RANK1) &&
+        moe_.shared_experts() > 0) {
+      Fail("model.moe.shared_experts", "experts of kind rank1 and static are never shared");
+    }
+  }
+
+  void CheckMcf(const pb::McfRouter& mcf) {
+    if (mcf.use_local()) {
+      Range(KindPath("r"), mcf.r(), 1, kWindowMax);
+      Range(KindPath("k_loc"), mcf.k_loc(), 1, kWindowMax);
+    }
+    Positive(KindPath("tau"), mcf.tau());
+    Fraction(KindPath("out_dropout"), mcf.out_dropout());
+    CheckRouterMemory(mcf);
+    if (!mcf.use_global()) return;
+    Range(KindPath("k_hist"), mcf.k_hist(), 0, kInnerMax);
+    Range(KindPath("heads"), mcf.heads(), 1, kWindowMax);
+    Range(KindPath("d_kv"), mcf.d_kv(), 1, kWindowMax);
+    Fraction(KindPath("attn_dropout"), mcf.attn_dropout());
+    if (mcf.position() == pb::ROUTER_POSITION_ROPE && mcf.d_kv() % 2 != 0) {
+      Fail(KindPath("d_kv"), StrCat(mcf.d_kv(), " is odd; rotary positions need an even one"));
+    }
+    if (mcf.global_mask() == pb::GLOBAL_MASK_WINDOW && !mcf.use_local()) {
+      Fail(KindPath("global_mask"), "window has its width from the local branch, which is off");
+    }
+  }
+
+  void CheckRouterMemory(const pb::McfRouter& mcf) {
+    if (mcf.router_mem_len() == 0) return;
+    const std::string path = KindPath("router_mem_len");
+    if (!Range(path, mcf.router_mem_len(), 0, kInnerMax)) return;
+    if (run_.model().has_decoder() || run_.train().memory_len() == 0) {
+      return Fail(path, "needs transformer_xl and train.memory_len above 0, whose memory holds it");
+    }
+    if (mcf.use_global() && (mcf.history() != pb::HISTORY_SOURCE_GATE_INPUT ||
+                             mcf.history_layers() != pb::HISTORY_LAYERS_MOE ||
+                             mcf.history_norm() != pb::HISTORY_NORM_NORMALISED)) {
+      Fail(path,
+           "remembers what the routers saw; it needs history gate_input, history_layers moe and "
+           "history_norm normalised");
+    }
+  }
+
+  void CheckCosine(const pb::CosineRouter& cosine) {
+    Range(KindPath("d_score"), cosine.d_score(), 1, kInnerMax);
+    Range(KindPath("hops"), cosine.hops(), 1, kHopsMax);
+    Positive(KindPath("tau"), cosine.tau());
+    if (!(cosine.halt_eps() >= 0)) {
+      Fail(KindPath("halt_eps"), StrCat(cosine.halt_eps(), " must not be negative"));
+    }
+    if (!cosine.hop_top_k().empty() && std::cmp_not_equal(cosine.hop_top_k_size(), cosine.hops())) {
+      Fail(KindPath("hop_top_k"),
+           StrCat("has ", cosine.hop_top_k_size(), " numbers for ", cosine.hops(), " hops"));
+    }
+    for (const uint32_t k : cosine.hop_top_k()) {
+      if (has_experts_) Range(KindPath("hop_top_k"), k, 1, moe_.experts());
+    }
+    if (moe_.routed_scaling_factor() != 1.0) {
+      Fail("model.moe.routed_scaling_factor",
+           "the router cosine adds up hops of its own; use cosine.magnitude");
+    }
+    if (router_.noise().kind() != pb::NOISE_KIND_NONE) {
+      Fail("model.moe.router.noise.kind", "the router cosine has no noise");
+    }
+  }
+
   void CheckKind() {
     switch (router_.kind_case()) {
       case pb::RouterSpec::kHash: {
@@ -207,6 +265,15 @@ class MoeChecker {
       case pb::RouterSpec::kHyperRouter:
         CheckSchedule(router_.hyper_router().schedule());
         Range(KindPath("hyper_size"), router_.hyper_router().hyper_size(), 1, kInnerMax);
+        break;
+      case pb::RouterSpec::kRmoe:
+        Range(KindPath("state_size"), router_.rmoe().state_size(), 1, kInnerMax);
+        break;
+      case pb::RouterSpec::kMcf:
+        CheckMcf(router_.mcf());
+        break;
+      case pb::RouterSpec::kCosine:
+        CheckCosine(router_.cosine());
         break;
       case pb::RouterSpec::kXmoe:
         Range(KindPath("proj_dim"), router_.xmoe().proj_dim(), 1, kInnerMax);
@@ -338,6 +405,9 @@ class MoeChecker {
   }
 
   void CheckCapacity() {
+    if (router_.has_cosine()) {
+      return Fail("model.moe.capacity", "the router cosine goes through its experts hop by hop");
+    }
     if (router_.has_base() || router_.has_sinkhorn() || router_.has_expert_choice()) {
       return Fail("model.moe.capacity",
                   StrCat("the router ", kind_, " balances by itself; it takes no capacity"));
