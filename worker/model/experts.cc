@@ -210,6 +210,11 @@ struct MixFunction : Function<MixFunction> {
         case FeedForwardKind::kGelu:
           at::gelu_out(ae, he);
           break;
+        case FeedForwardKind::kSilu:
+          at::silu_out(ae, he);
+          break;
+        case FeedForwardKind::kStatic:
+          break;
       }
       at::Tensor ye = Slice(y, begin, end);
       at::mm_out(ye, ae, out[e].t());
@@ -282,6 +287,11 @@ struct MixFunction : Function<MixFunction> {
           break;
         case FeedForwardKind::kGelu:
           at::gelu_backward_out(dae, dae.clone(), Slice(hidden, begin, end));
+          break;
+        case FeedForwardKind::kSilu:
+          at::silu_backward_out(dae, dae.clone(), Slice(hidden, begin, end));
+          break;
+        case FeedForwardKind::kStatic:
           break;
       }
       at::Tensor dse = Slice(dsorted, begin, end);
@@ -405,6 +415,11 @@ at::Tensor MixByAten(const at::Tensor& x, const Assignment& assignment, const Ex
       case FeedForwardKind::kGelu:
         h = at::gelu(h);
         break;
+      case FeedForwardKind::kSilu:
+        h = at::silu(h);
+        break;
+      case FeedForwardKind::kStatic:
+        break;
     }
     const at::Tensor y = at::mm(h.to(type), out[e].t());
     parts.push_back(b_out.empty() ? y : (y + b_out[e]).to(type));
@@ -419,6 +434,8 @@ at::Tensor MixByAten(const at::Tensor& x, const Assignment& assignment, const Ex
 }
 
 void CheckShapes(const at::Tensor& x, const Assignment& assignment, const Experts& experts) {
+  TORCH_CHECK(experts.kind != FeedForwardKind::kStatic,
+              "static experts have no matrices to mix by");
   TORCH_CHECK(x.dim() == 2 && experts.w_in.dim() == 3 && x.size(1) == experts.w_in.size(2),
               "experts of ", experts.w_in.sizes(), " on ", x.sizes());
   TORCH_CHECK(assignment.expert_ids.dim() == 2 && assignment.expert_ids.size(0) == x.size(0) &&
@@ -440,6 +457,19 @@ at::Tensor MixExperts(const at::Tensor& x, const Assignment& assignment, const E
                             experts.w_out, Optional(experts.b_out),
                             assignment.expert_ids.contiguous(), experts.kind, dropout,
                             products == Products::kBfloat16);
+}
+
+at::Tensor MixVectors(const at::Tensor& vectors, const Assignment& assignment) {
+  const at::Tensor& ids = assignment.expert_ids;
+  TORCH_CHECK(vectors.dim() == 2 && ids.dim() == 2 && assignment.weights.sizes() == ids.sizes(),
+              "assignment ", ids.sizes(), ", weights ", assignment.weights.sizes(), " of vectors ",
+              vectors.sizes());
+  // By a matrix of all weights: gathered rows would be added up in no fixed order on some devices.
+  const at::Tensor routed = assignment.weights.masked_fill(ids.lt(0), 0.0);
+  const at::Tensor by_expert =
+      at::zeros({ids.size(0), vectors.size(0)}, routed.options().requires_grad(false))
+          .scatter_add(1, ids.clamp_min(0), routed);
+  return at::mm(by_expert.to(vectors.scalar_type()), vectors);
 }
 
 at::Tensor MixExpertsReference(const at::Tensor& x, const Assignment& assignment,
@@ -472,6 +502,11 @@ at::Tensor MixExpertsReference(const at::Tensor& x, const Assignment& assignment
         break;
       case FeedForwardKind::kGelu:
         h = at::gelu(h);
+        break;
+      case FeedForwardKind::kSilu:
+        h = at::silu(h);
+        break;
+      case FeedForwardKind::kStatic:
         break;
     }
     if (keep.defined()) {

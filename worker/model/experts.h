@@ -14,6 +14,8 @@ enum class FeedForwardKind {
   kRelu,    // two matrices with biases, dropout inside
   kSwiglu,  // down(silu(gate(x)) * up(x)), no biases
   kGelu,    // two matrices without biases
+  kSilu,    // two matrices without biases
+  kStatic,  // one vector (MixVectors)
 };
 
 // All experts of one layer, stacked.
@@ -46,8 +48,12 @@ struct InnerDropout {
 at::Tensor MixExperts(const at::Tensor& x, const Assignment& assignment, const Experts& experts,
                       const InnerDropout& dropout, Products products);
 
-// The same by every expert on every token, masked, in plain differentiable operations: slow, and
-// the oracle of the tests.
+// y_n = sum_k weights[n, k] vectors[ids[n, k]] with vectors [E, D]: experts that do not look at the
+// token. [N, D] in the type of `vectors`.
+at::Tensor MixVectors(const at::Tensor& vectors, const Assignment& assignment);
+
+// The same as MixExperts by every expert on every token, masked, in plain differentiable
+// operations: slow, and the oracle of the tests.
 at::Tensor MixExpertsReference(const at::Tensor& x, const Assignment& assignment,
                                const Experts& experts, const InnerDropout& dropout,
                                Products products);

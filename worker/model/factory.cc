@@ -8,6 +8,7 @@
 #include "switchyard/v1/spec.pb.h"
 #include "worker/model/backbones/backbone.h"
 #include "worker/model/model.h"
+#include "worker/model/routers/history.h"
 
 namespace pb = ::switchyard::v1;
 
@@ -48,12 +49,31 @@ FeedForwardKind KindOf(pb::ExpertKind kind, FeedForwardKind otherwise) {
       return FeedForwardKind::kSwiglu;
     case pb::EXPERT_KIND_GELU:
       return FeedForwardKind::kGelu;
+    case pb::EXPERT_KIND_STATIC:
+      return FeedForwardKind::kStatic;
+    case pb::EXPERT_KIND_RANK1:
     case pb::EXPERT_KIND_UNSPECIFIED:
     case pb::ExpertKind_INT_MIN_SENTINEL_DO_NOT_USE_:
     case pb::ExpertKind_INT_MAX_SENTINEL_DO_NOT_USE_:
       break;
   }
   return otherwise;
+}
+
+// Of the units of rank1 experts, which have no biases.
+FeedForwardKind KindOf(pb::Activation activation) {
+  switch (activation) {
+    case pb::ACTIVATION_RELU:
+      return FeedForwardKind::kRelu;
+    case pb::ACTIVATION_SILU:
+      return FeedForwardKind::kSilu;
+    case pb::ACTIVATION_GELU:
+    case pb::ACTIVATION_UNSPECIFIED:
+    case pb::Activation_INT_MIN_SENTINEL_DO_NOT_USE_:
+    case pb::Activation_INT_MAX_SENTINEL_DO_NOT_USE_:
+      break;
+  }
+  return FeedForwardKind::kGelu;
 }
 
 Blocks BlocksOf(const pb::ModelSpec& spec) {
@@ -100,6 +120,7 @@ FeedForwardNames PlainNames(const Blocks& blocks, FeedForwardKind kind, uint32_t
 
 FeedForwardNames ExpertNames(const Blocks& blocks, FeedForwardKind kind, uint32_t layer) {
   const std::string prefix = Prefix(blocks, layer) + "experts.";
+  if (kind == FeedForwardKind::kStatic) return {.w_out = prefix + "static.weight"};
   if (kind == FeedForwardKind::kSwiglu) {
     return {.w_in = prefix + "gate_up_proj", .w_out = prefix + "down_proj"};
   }
@@ -113,6 +134,11 @@ FeedForwardNames ExpertNames(const Blocks& blocks, FeedForwardKind kind, uint32_
           .b_in = prefix + "up_bias",
           .w_out = prefix + "down_proj",
           .b_out = prefix + "down_bias"};
+}
+
+FeedForwardNames Rank1Names(const Blocks& blocks, uint32_t layer) {
+  const std::string prefix = Prefix(blocks, layer) + "experts.";
+  return {.w_in = prefix + "w_in.weight", .w_out = prefix + "w_out.weight"};
 }
 
 bool IsMoeLayer(const pb::MoeSpec& moe, uint32_t layer) {
@@ -142,7 +168,9 @@ std::unique_ptr<LanguageModel> MakeModel(const pb::RunSpec& run, const DataFacts
               " has no scores that a loss could act on");
   TORCH_CHECK(is_dense || moe.layers_size() > 0, "model.moe.layers: empty");
   const int64_t top_k = moe.top_k();
-  const FeedForwardKind expert_kind = KindOf(moe.expert().kind(), blocks.kind);
+  const bool is_rank1 = moe.expert().kind() == pb::EXPERT_KIND_RANK1;
+  const FeedForwardKind expert_kind =
+      is_rank1 ? KindOf(moe.expert().act()) : KindOf(moe.expert().kind(), blocks.kind);
   const int64_t expert_width =
       moe.expert().width() > 0 ? static_cast<int64_t>(moe.expert().width()) : blocks.d_inner;
   const Products products =
@@ -179,16 +207,19 @@ std::unique_ptr<LanguageModel> MakeModel(const pb::RunSpec& run, const DataFacts
                               .top_k = top_k,
                               .layer = layer,
                               .ordinal = static_cast<uint32_t>(ordinal),
-                              .moe_layers = static_cast<uint32_t>(moe.layers_size())},
+                              .moe_layers = static_cast<uint32_t>(moe.layers_size()),
+                              .layers = blocks.layers},
                              {.store = store,
                               .prefix = blocks.is_xl ? gate + "gate." : gate,
                               .gate_prefix = gate,
                               .init_std = blocks.init_std,
                               .seed = run.seed(),
                               .vocab_size = facts.vocab_size,
-                              .token_frequency = facts.token_frequency});
+                              .token_frequency = facts.token_frequency,
+                              .products = products});
     MoeOptions experts{.experts = moe.experts(),
                        .is_reference = moe.dispatch() == pb::DISPATCH_DENSE_REFERENCE,
+                       .is_bare = is_rank1,
                        .drops_output = moe.combine_dropout(),
                        .capacity = moe.has_capacity() ? &moe.capacity() : nullptr,
                        .shared_experts = moe.shared_experts()};
@@ -196,9 +227,13 @@ std::unique_ptr<LanguageModel> MakeModel(const pb::RunSpec& run, const DataFacts
       experts.shared_names =
           PartNames(blocks, options.kind, Prefix(blocks, layer) + "shared_experts.");
     }
-    return MakeMoeFeedForward(options, experts, std::move(router),
-                              ExpertNames(blocks, options.kind, layer), store);
+    return MakeMoeFeedForward(
+        options, experts, std::move(router),
+        is_rank1 ? Rank1Names(blocks, layer) : ExpertNames(blocks, options.kind, layer), store);
   };
+  if (moe.router().has_mcf()) {
+    parts.history = HistoryPolicyOf(moe.router().mcf(), {moe.layers().begin(), moe.layers().end()});
+  }
   parts.losses = [&](ParameterStore& store) {
     return std::make_unique<BalanceLosses>(LossesOf(moe, top_k), moe.layers_size(), moe.experts(),
                                            store);

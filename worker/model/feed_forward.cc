@@ -37,6 +37,9 @@ class PlainFeedForward final : public FeedForward {
       case FeedForwardKind::kGelu:
         h = at::gelu(h);
         break;
+      case FeedForwardKind::kSilu:
+      case FeedForwardKind::kStatic:
+        TORCH_CHECK(false, "only experts are of this kind");
     }
     if (options_.kind == FeedForwardKind::kRelu) {
       const TokenFacts& tokens = pass.tokens;
@@ -70,20 +73,25 @@ class MoeFeedForward final : public FeedForward {
     const int64_t e = moe.experts, d = options.d_model, f = options.width;
     const int64_t in = options.kind == FeedForwardKind::kSwiglu ? 2 * f : f;
     experts_.kind = options.kind;
+    if (options.kind == FeedForwardKind::kStatic) {
+      vectors_ = store.Add(names.w_out, {e, d}, init);
+      return;
+    }
     experts_.w_in = store.Add(names.w_in, {e, in, d}, init);
-    if (options.kind == FeedForwardKind::kRelu) experts_.b_in = store.Add(names.b_in, {e, f}, {});
+    if (has_biases()) experts_.b_in = store.Add(names.b_in, {e, f}, {});
     experts_.w_out = store.Add(names.w_out, {e, d, f}, init);
-    if (options.kind == FeedForwardKind::kRelu) experts_.b_out = store.Add(names.b_out, {e, d}, {});
+    if (has_biases()) experts_.b_out = store.Add(names.b_out, {e, d}, {});
   }
 
   at::Tensor Forward(const at::Tensor& x, Pass& pass) override {
     InnerDropout dropout{.tokens_per_sequence = pass.tokens.tokens_per_sequence};
-    if (options_.kind == FeedForwardKind::kRelu) {
+    if (has_biases()) {
       dropout.stream = pass.DropoutFor("ffn_hidden", options_.layer, options_.dropout);
     }
     const auto mix = [&](const at::Tensor& rows, const at::Tensor& expert_ids,
                          const at::Tensor& weights) {
       const Assignment assignment{expert_ids, weights};
+      if (vectors_.defined()) return MixVectors(vectors_, assignment).to(rows.scalar_type());
       return moe_.is_reference
                  ? MixExpertsReference(rows, assignment, experts_, dropout, options_.products)
                  : MixExperts(rows, assignment, experts_, dropout, options_.products);
@@ -96,6 +104,7 @@ class MoeFeedForward final : public FeedForward {
          .is_training = context.is_training,
          .random = context.dropout.With("router_noise").With(options_.layer).With(context.step),
          .step = context.step,
+         .first_sequence = context.first_sequence,
          .top_k = context.is_training ? 0 : context.top_k,
          .counts = context.is_training && !context.is_recomputed,
          .residual = pass.residual,
@@ -131,6 +140,9 @@ class MoeFeedForward final : public FeedForward {
   bool drops_output() const override { return moe_.drops_output; }
 
  private:
+  // Experts of matrices with biases also drop hidden units.
+  bool has_biases() const { return options_.kind == FeedForwardKind::kRelu && !moe_.is_bare; }
+
   // Number of assignments given up.
   int64_t LimitLoad(const ForwardContext& context, const TokenFacts& tokens,
                     Routing* routing) const {
@@ -150,6 +162,7 @@ class MoeFeedForward final : public FeedForward {
   std::unique_ptr<Router> router_;
   std::unique_ptr<FeedForward> shared_;
   Experts experts_;
+  at::Tensor vectors_;  // [E, D] of static experts
 };
 
 }  // namespace

@@ -72,6 +72,7 @@ std::unique_ptr<FeedForward> MakePlainFeedForward(const FeedForwardOptions& opti
 struct MoeOptions {
   int64_t experts = 0;
   bool is_reference = false;  // dispatch: dense_reference
+  bool is_bare = false;       // relu experts without biases and inner dropout
   bool drops_output = false;
   const v1::CapacitySpec* capacity = nullptr;  // copied; null: dropless
   int64_t shared_experts = 0;
@@ -79,7 +80,7 @@ struct MoeOptions {
 };
 
 // Experts behind `router`, and beside them what every token goes through; stacked tensors under
-// `names` (w_up unused).
+// `names` (w_up unused; static experts: w_out).
 std::unique_ptr<FeedForward> MakeMoeFeedForward(const FeedForwardOptions& options,
                                                 const MoeOptions& moe,
                                                 std::unique_ptr<Router> router,

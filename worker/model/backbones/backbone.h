@@ -10,6 +10,7 @@
 #include "worker/model/model.h"
 #include "worker/model/ops.h"
 #include "worker/model/parameters.h"
+#include "worker/model/routers/history.h"
 
 namespace switchyard::v1 {
 class DecoderSpec;
@@ -23,6 +24,7 @@ struct BackboneParts {
   ParameterStore store;
   int64_t vocab_size = 0;
   Products products = Products::kParameter;
+  HistoryPolicy history;  // what the layers leave for later routers
   // Builds the feed-forward part of a layer in `store`; called once per layer, in order.
   std::function<std::unique_ptr<FeedForward>(ParameterStore& store, uint32_t layer)> feed_forward;
   // Builds the losses, which own buffers in `store`; called after the layers.

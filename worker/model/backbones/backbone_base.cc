@@ -12,8 +12,7 @@ ForwardResult BackboneBase::Forward(const at::Tensor& tokens, const at::Tensor& 
   Pass pass = BeginPass(tokens, context, parts_.vocab_size);
   const at::Tensor hidden = Hidden(pass, memory, memory_len);
   ForwardResult result;
-  result.nll = CrossEntropy(hidden.reshape({-1, hidden.size(2)}), head_weight_, head_bias_,
-                            targets.reshape({-1}), parts_.products)
+  result.nll = NegativeLogLikelihood(hidden.reshape({-1, hidden.size(2)}), targets.reshape({-1}))
                    .view(tokens.sizes());
   if (!pass.scores.empty() && !losses_->empty()) {
     result.aux = losses_->Compute(pass.scores, pass.tokens.valid, pass.tokens.sequences, context);
@@ -26,6 +25,15 @@ at::Tensor BackboneBase::Logits(const at::Tensor& tokens, const ForwardContext& 
                                 Memory* memory, uint32_t memory_len) {
   Pass pass = BeginPass(tokens, context, parts_.vocab_size);
   const at::Tensor hidden = Hidden(pass, memory, memory_len);
+  return HeadLogits(hidden);
+}
+
+at::Tensor BackboneBase::NegativeLogLikelihood(const at::Tensor& hidden,
+                                               const at::Tensor& targets) {
+  return CrossEntropy(hidden, head_weight_, head_bias_, targets, parts_.products);
+}
+
+at::Tensor BackboneBase::HeadLogits(const at::Tensor& hidden) {
   return Linear(hidden, head_weight_, head_bias_, parts_.products).to(head_weight_.scalar_type());
 }
 

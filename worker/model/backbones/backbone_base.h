@@ -32,6 +32,11 @@ class BackboneBase : public LanguageModel {
   // Last hidden states [B, T, D] before the head.
   virtual at::Tensor Hidden(Pass& pass, Memory* memory, uint32_t memory_len) = 0;
 
+  // Per token of hidden [N, D], 0 where the target is negative; [N].
+  virtual at::Tensor NegativeLogLikelihood(const at::Tensor& hidden, const at::Tensor& targets);
+  // [B, T, V] of hidden [B, T, D].
+  virtual at::Tensor HeadLogits(const at::Tensor& hidden);
+
   BackboneParts parts_;
   std::vector<std::unique_ptr<FeedForward>> feed_forward_;
   std::unique_ptr<BalanceLosses> losses_;

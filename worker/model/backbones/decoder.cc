@@ -84,6 +84,7 @@ class Decoder final : public BackboneBase {
     }
     x = Dropout(x, pass.DropoutFor("embedding", 0, dropout_));
     if (rotary_) rotary_->Prepare(T, embedding_);
+    RememberEmbedding(parts_.history, x, &pass.router_state);
     for (size_t i = 0; i < layers_.size(); ++i) {
       const Layer& layer = layers_[i];
       const auto number = static_cast<uint32_t>(i);
@@ -92,10 +93,14 @@ class Decoder final : public BackboneBase {
       x = x + Dropout(mixed, pass.DropoutFor("attention", number, dropout_));
       FeedForward& part = *feed_forward_[i];
       pass.residual = x.view({B * T, d_});
-      at::Tensor y = part.Forward(layer.feed_forward_norm(x).view({B * T, d_}), pass);
-      y = y.view({B, T, d_});
+      const at::Tensor in = layer.feed_forward_norm(x);
+      at::Tensor y = part.Forward(in.view({B * T, d_}), pass).view({B, T, d_});
       if (part.drops_output()) y = Dropout(y, pass.DropoutFor("ffn", number, dropout_));
+      const at::Tensor residual = x;
       x = x + y;
+      RememberLayer(parts_.history,
+                    {.layer = number, .input = in, .residual = residual, .output = x},
+                    &pass.router_state);
     }
     return final_norm_(x);
   }

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "switchyard/v1/spec.pb.h"
+#include "worker/model/backbones/adaptive_softmax.h"
 #include "worker/model/backbones/backbone_base.h"
 
 namespace pb = ::switchyard::v1;
@@ -47,7 +48,21 @@ class TransformerXl final : public BackboneBase {
     ParameterStore& store = parts_.store;
     const double std = spec.has_init_std() ? spec.init_std() : 0.02;
     const Init init{.std = std};
-    head_weight_ = store.Add("word_emb.emb_layers.0.weight", {parts_.vocab_size, d_}, init);
+    TORCH_CHECK(spec.softmax_cutoffs_size() > 0 || spec.div_val() <= 1,
+                "model.transformer_xl.div_val: ", spec.div_val(), " needs softmax_cutoffs");
+    if (spec.softmax_cutoffs_size() > 0) {
+      adaptive_ = std::make_unique<AdaptiveSoftmax>(
+          AdaptiveSoftmaxOptions{
+              .vocab_size = parts_.vocab_size,
+              .d_model = d_,
+              .cutoffs = {spec.softmax_cutoffs().begin(), spec.softmax_cutoffs().end()},
+              .div_val = std::max<int64_t>(1, spec.div_val()),
+              .init_std = std,
+              .projection_std = std / 2},
+          store);
+    } else {
+      head_weight_ = store.Add("word_emb.emb_layers.0.weight", {parts_.vocab_size, d_}, init);
+    }
     for (uint32_t i = 0; i < spec.layers(); ++i) {
       const std::string prefix = "layers." + std::to_string(i) + ".";
       const auto norm = [&](const std::string& part) {
@@ -66,17 +81,31 @@ class TransformerXl final : public BackboneBase {
     }
     u_ = store.Add("r_w_bias", {heads_, d_head_}, init);
     v_ = store.Add("r_r_bias", {heads_, d_head_}, init);
-    head_bias_ = store.Add("crit.out_layers.0.bias", {parts_.vocab_size}, {});
+    if (!adaptive_) head_bias_ = store.Add("crit.out_layers.0.bias", {parts_.vocab_size}, {});
     losses_ = parts_.losses(store);
   }
 
  private:
+  at::Tensor NegativeLogLikelihood(const at::Tensor& hidden, const at::Tensor& targets) override {
+    return adaptive_ ? adaptive_->NegativeLogLikelihood(hidden, targets, parts_.products)
+                     : BackboneBase::NegativeLogLikelihood(hidden, targets);
+  }
+
+  at::Tensor HeadLogits(const at::Tensor& hidden) override {
+    if (!adaptive_) return BackboneBase::HeadLogits(hidden);
+    const at::Tensor logs =
+        adaptive_->LogProbabilities(hidden.reshape({-1, hidden.size(2)}), parts_.products);
+    return logs.view({hidden.size(0), hidden.size(1), -1});
+  }
+
   at::Tensor Hidden(Pass& pass, Memory* memory, uint32_t memory_len) override {
     const int64_t B = pass.tokens.sequences, T = pass.tokens.tokens_per_sequence;
     const int64_t M = CheckMemory(memory, B);
-    at::Tensor x = at::embedding(head_weight_, pass.tokens.token_ids.view({B, T})) *
+    const at::Tensor ids = pass.tokens.token_ids.view({B, T});
+    at::Tensor x = (adaptive_ ? adaptive_->Embed(ids) : at::embedding(head_weight_, ids)) *
                    std::sqrt(static_cast<double>(d_));
     x = Dropout(x, pass.DropoutFor("embedding", 0, dropout_));
+    RememberEmbedding(parts_.history, x, &pass.router_state);
     // One mask for all sequences: it must not depend on which of them are in this micro-batch.
     DropoutStream position_stream = pass.DropoutFor("positions", 0, dropout_);
     position_stream.first_sequence = 0;
@@ -142,8 +171,10 @@ class TransformerXl final : public BackboneBase {
     pass.residual = h.view({B * T, d_});
     at::Tensor y = part.Forward(in.view({B * T, d_}), pass).view({B, T, d_});
     if (part.drops_output()) y = Dropout(y, pass.DropoutFor("ffn", number, dropout_));
-    h = h + y;
-    return is_pre_norm_ ? h : layer.feed_forward_norm(h);
+    const at::Tensor out = is_pre_norm_ ? h + y : layer.feed_forward_norm(h + y);
+    RememberLayer(parts_.history, {.layer = number, .input = in, .residual = h, .output = out},
+                  &pass.router_state);
+    return out;
   }
 
   int64_t CheckMemory(const Memory* memory, int64_t batch) const {
@@ -173,8 +204,8 @@ class TransformerXl final : public BackboneBase {
 
   // [1, S, d]: sines, then cosines, of positions S - 1 ... 0, none beyond clamp_len.
   at::Tensor Positions(int64_t S) {
-    const auto type = head_weight_.scalar_type();
-    const auto device = head_weight_.device();
+    const auto type = u_.scalar_type();
+    const auto device = u_.device();
     if (positions_.defined() && positions_.size(1) == S && positions_.scalar_type() == type &&
         positions_.device() == device) {
       return positions_;
@@ -191,6 +222,7 @@ class TransformerXl final : public BackboneBase {
   const int64_t d_, heads_, d_head_, clamp_len_;
   const double dropout_, attention_dropout_;
   const bool is_pre_norm_, is_same_length_;
+  std::unique_ptr<AdaptiveSoftmax> adaptive_;  // null: one full softmax
   std::vector<Layer> layers_;
   at::Tensor u_, v_;
   at::Tensor positions_;  // of the last length

@@ -58,6 +58,12 @@ std::unique_ptr<Router> MakeRouter(const pb::MoeSpec& moe, const RouterSizes& si
       return MakeSmoeDropoutRouter(moe, sizes, context);
     case pb::RouterSpec::kHyperRouter:
       return MakeHyperRouter(moe, sizes, context);
+    case pb::RouterSpec::kRmoe:
+      return MakeRmoeRouter(moe, sizes, context);
+    case pb::RouterSpec::kMcf:
+      return MakeMcfRouter(moe, sizes, context);
+    case pb::RouterSpec::kCosine:
+      return MakeCosineRouter(moe, sizes, context);
     case pb::RouterSpec::kXmoe:
       return MakeXmoeRouter(moe, sizes, context);
     case pb::RouterSpec::kRandomFixed:

@@ -25,6 +25,20 @@ std::unique_ptr<Router> MakeXmoeRouter(const v1::MoeSpec& moe, const RouterSizes
 // Models", 2021).
 std::unique_ptr<Router> MakeHashRouter(const v1::MoeSpec& moe, const RouterSizes& sizes,
                                        const RouterContext& context);
+// Kind `mcf` (models.md 4): scores from nearby tokens and from earlier layers. Tensors: McfGate.
+std::unique_ptr<Router> MakeMcfRouter(const v1::MoeSpec& moe, const RouterSizes& sizes,
+                                      const RouterContext& context);
+// A gated recurrent unit runs through the MoE layers of a pass, token by token; scores from its
+// state (arXiv 2408.06793). w1.weight [h, D], weight [E, h], gru.{weight_ih, weight_hh} [3 h, h],
+// gru.{bias_ih, bias_hh} [3 h] (router_gru.* when shared).
+std::unique_ptr<Router> MakeRmoeRouter(const v1::MoeSpec& moe, const RouterSizes& sizes,
+                                       const RouterContext& context);
+// Cosine of the projected token to centroids, in one or more hops, each of which moves the
+// projection by the chosen experts' displacements (models.md 3.9, ST-MoE). w_c.weight [s, D],
+// centroids.weight and displacement.weight [E, s], and what the options add. Scores given out are
+// those of the first hop, ids and weights those of all hops side by side.
+std::unique_ptr<Router> MakeCosineRouter(const v1::MoeSpec& moe, const RouterSizes& sizes,
+                                         const RouterContext& context);
 std::unique_ptr<Router> MakeRandomFixedRouter(const v1::MoeSpec& moe, const RouterSizes& sizes,
                                               const RouterContext& context);
 std::unique_ptr<Router> MakeSwitchRouter(const v1::MoeSpec& moe, const RouterSizes& sizes,

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "common/base/rng.h"
+#include "worker/model/ops.h"
 #include "worker/model/parameters.h"
 
 namespace switchyard::v1 {
@@ -33,7 +34,7 @@ struct TokenFacts {
 struct RouterState {
   // A hidden state that later MoE layers read: [B, T, D], part of the graph.
   struct Entry {
-    uint32_t ordinal = 0;  // of the MoE layer it belongs to
+    uint32_t ordinal = 0;  // of its layer among the sources of history (HistoryPolicy)
     at::Tensor hidden;
   };
   std::vector<Entry> history;  // in layer order; cleared before every pass
@@ -49,11 +50,12 @@ struct RouterInput {
   const TokenFacts& tokens;
   uint32_t layer = 0;
   bool is_training = false;
-  RandomKey random;     // for noise; narrowed to layer and step
-  uint64_t step = 0;    // updates done so far
-  uint32_t top_k = 0;   // evaluation with so many experts per token; 0: the router's number
-  bool counts = false;  // a training pass that controllers count, not a repeated one
-  at::Tensor residual;  // [N, D] the stream before the block's norm; post-norm: `hidden`
+  RandomKey random;             // for noise; narrowed to layer and step
+  uint64_t step = 0;            // updates done so far
+  uint64_t first_sequence = 0;  // index, within the update's batch, of row 0
+  uint32_t top_k = 0;           // evaluation with so many experts per token; 0: the router's number
+  bool counts = false;          // a training pass that controllers count, not a repeated one
+  at::Tensor residual;          // [N, D] the stream before the block's norm; post-norm: `hidden`
   RouterState* state = nullptr;
   // The layer's experts on rows of [N, D], for routers that go through them more than once.
   std::function<at::Tensor(const at::Tensor& x, const at::Tensor& expert_ids,
@@ -126,6 +128,7 @@ struct RouterSizes {
   uint32_t layer = 0;
   uint32_t ordinal = 0;  // among the MoE layers
   uint32_t moe_layers = 1;
+  uint32_t layers = 1;  // of the backbone
 };
 struct RouterContext {
   ParameterStore& store;
@@ -135,6 +138,7 @@ struct RouterContext {
   uint64_t seed = 0;
   uint32_t vocab_size = 0;
   const std::vector<uint64_t>& token_frequency;
+  Products products = Products::kParameter;  // of the model, for router_dtype: activation
 };
 
 // The router of `moe` (not dense; defaults filled in). Throws c10::Error when spec and facts

@@ -97,6 +97,11 @@ void ClearPadding(const TokenFacts& tokens, Routing* routing) {
   routing->weights = routing->weights.masked_fill(padding, 0.0);
 }
 
+Products ContextProducts(const pb::MoeSpec& moe, const RouterContext& context) {
+  return moe.router().router_dtype() == pb::ROUTER_DTYPE_ACTIVATION ? context.products
+                                                                    : Products::kParameter;
+}
+
 ScoreRouter::ScoreRouter(const pb::MoeSpec& moe, const RouterSizes& sizes)
     : sizes_(sizes),
       norm_(GateWeightsFrom(moe.router().gate_norm())),

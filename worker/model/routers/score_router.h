@@ -28,6 +28,9 @@ at::Tensor TokenNormal(RandomKey key, const TokenFacts& tokens, int64_t width, a
 // of Hugging Face 4). Equal groups: the lower one stays.
 at::Tensor LimitToGroups(const at::Tensor& scores, const v1::GroupLimit& limit);
 
+// Type of the products that precede the scores (router_dtype).
+Products ContextProducts(const v1::MoeSpec& moe, const RouterContext& context);
+
 // ids -1 and weights 0 where a token is padding.
 void ClearPadding(const TokenFacts& tokens, Routing* routing);
 
