@@ -174,6 +174,79 @@ INSTANTIATE_TEST_SUITE_P(
                         "moe { layers: [0, 1, 2, 3] experts: 16 "
                         "router { hyper_router { shared_hypernet: true } } } "),
                   204, 0},
+        CountCase{"mcf", MCF("512", "moe { layers: [0, 1, 2, 3] experts: 16 router { mcf {} } } "),
+                  204, 34774284},
+        CountCase{"mcf_as_printed",
+                  MCF("512",
+                      "moe { layers: [0, 1, 2, 3] experts: 16 router { mcf { layer_emb: "
+                      "LAYER_EMBEDDING_NONE } } } "),
+                  204, 34768652},
+        CountCase{"mcf_concat",
+                  DECODER("",
+                          "moe { layers: [0, 1] experts: 8 router { mcf { fusion: FUSION_CONCAT "
+                          "proj_bias: true } } } "),
+                  50, 0},
+        CountCase{"mcf_gate",
+                  DECODER("",
+                          "moe { layers: [0, 1] experts: 8 router { mcf { fusion: FUSION_GATE "
+                          "tau_learned: true } } } "),
+                  50, 0},
+        CountCase{"mcf_multi_gate",
+                  DECODER("",
+                          "moe { layers: [0, 1] experts: 8 router { mcf { fusion: "
+                          "FUSION_MULTI_GATE layer_emb: LAYER_EMBEDDING_RELATIVE k_hist: 1 } } } "),
+                  50, 0},
+        CountCase{"mcf_double_attn",
+                  DECODER("",
+                          "moe { layers: [0, 1] experts: 8 router { mcf { fusion: "
+                          "FUSION_DOUBLE_ATTN position: ROUTER_POSITION_SAME_POSITION_BIAS } } } "),
+                  50, 0},
+        CountCase{"mcf_all",
+                  DECODER("",
+                          "moe { layers: [0, 1] experts: 8 router { mcf { history_layers: "
+                          "HISTORY_LAYERS_ALL_PLUS_EMBEDDING } } } "),
+                  50, 0},
+        CountCase{
+            "mcf_local",
+            DECODER("", "moe { layers: [0, 1] experts: 8 router { mcf { use_global: false } } } "),
+            50, 0},
+        CountCase{"mcf_fused_add",
+                  DECODER("",
+                          "moe { layers: [0, 1] experts: 8 router { mcf { layer_emb: "
+                          "LAYER_EMBEDDING_FUSED_ADD history_layers: HISTORY_LAYERS_ALL } } } "),
+                  50, 0},
+        CountCase{"rmoe", DECODER("", "moe { layers: [0, 1] experts: 8 router { rmoe {} } } "), 50,
+                  0},
+        CountCase{"rmoe_unshared",
+                  DECODER("",
+                          "moe { layers: [0, 1] experts: 8 router { rmoe { gru_shared: false "
+                          "state_size: 7 } } } "),
+                  50, 0},
+        CountCase{"cosine",
+                  DECODER("",
+                          "moe { layers: [0, 1] experts: 16 expert { kind: EXPERT_KIND_RANK1 } "
+                          "router { cosine { tau_learned: true magnitude: true } } } "),
+                  50, 0},
+        CountCase{"cosine_projections",
+                  DECODER("",
+                          "moe { layers: [0, 1] experts: 16 expert { kind: EXPERT_KIND_STATIC } "
+                          "router { cosine { hops: 3 proj_bias: true hop_projection: "
+                          "HOP_PROJECTION_OWN_PROJECTION } } } "),
+                  50, 0},
+        CountCase{"cosine_centroids",
+                  DECODER("",
+                          "moe { layers: [0, 1] experts: 16 expert { kind: EXPERT_KIND_RANK1 "
+                          "width: 3 act: ACTIVATION_RELU } router { cosine { hops: 2 "
+                          "hop_projection: HOP_PROJECTION_OWN_CENTROIDS } } } "),
+                  50, 0},
+        CountCase{"adaptive_softmax",
+                  "model { transformer_xl { layers: 2 d_model: 16 heads: 2 d_head: 4 d_inner: 8 "
+                  "softmax_cutoffs: [10, 20, 40] } }",
+                  50, 0},
+        CountCase{"adaptive_softmax_by_2",
+                  "model { transformer_xl { layers: 2 d_model: 16 heads: 2 d_head: 4 d_inner: 8 "
+                  "softmax_cutoffs: [10, 20, 40] div_val: 2 } }",
+                  50, 0},
         CountCase{"xmoe", DECODER("", "moe { layers: [0, 1] experts: 8 router { xmoe {} } } "), 50,
                   0},
         CountCase{"xmoe_learned",

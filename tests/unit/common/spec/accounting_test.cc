@@ -1,6 +1,7 @@
 #include "common/spec/accounting.h"
 
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -20,6 +21,16 @@ pb::RunSpec Preset(std::string_view name, std::string_view more = "") {
               .run;
 }
 
+// The configuration of the MCF-MoE study behind its plain baseline.
+pb::RunSpec Smoe(std::string_view more = "") {
+  return Preset("txl_mcf", StrCat("  model: {moe: {router: smoe}}\n", more));
+}
+
+// The same behind `router`, a value of model.moe.router.
+pb::RunSpec Behind(std::string_view router) {
+  return Preset("txl_mcf", StrCat("  model: {moe: {router: ", router, "}}\n"));
+}
+
 // models.md 2.1 and 2.6: totals that reproduce the published models exactly.
 TEST(Account, CountsThePublishedModels) {
   const pb::RunSpec official = *RunOf(
@@ -28,11 +39,148 @@ TEST(Account, CountsThePublishedModels) {
                                     .run;
   EXPECT_EQ(Account(official, 204).params_total, 41'055'436U);
 
-  const pb::RunSpec mcf = Preset("txl_mcf");
-  EXPECT_EQ(Account(mcf, 204).params_total, 31'885'068U);
-  EXPECT_EQ(Account(mcf).params_total, 31'903'424U);  // bytes256
-  EXPECT_EQ(Account(mcf, 267'735).params_total, 126'323'511U);
+  EXPECT_EQ(Account(Smoe(), 204).params_total, 31'885'068U);
+  EXPECT_EQ(Account(Smoe()).params_total, 31'903'424U);  // bytes256
+  EXPECT_EQ(Account(Smoe(), 267'735).params_total, 126'323'511U);
   EXPECT_EQ(Account(Preset("txl_smoe_dropout_small"), 204).params_total, 19'521'804U);
+  EXPECT_EQ(Account(Preset("txl_smoe_dropout_medium"), 204).params_total, 23'198'988U);
+  EXPECT_EQ(Account(Preset("txl_smoe_dropout_12_layers"), 204).params_total, 26'876'172U);
+  EXPECT_EQ(Account(Preset("txl_smoe_dropout_large"), 204).params_total, 32'391'948U);
+  EXPECT_EQ(Account(Preset("txl_official_enwik8_large"), 204).params_total, 277'231'820U);
+}
+
+// models.md 2.1: adaptive softmax with one width, and with widths that fall by 4.
+TEST(Account, CountsTheAdaptiveSoftmax) {
+  const auto words = [](std::string_view preset) {
+    return *RunOf(StrCat("name: a\npreset: ", preset, "\nbase: {data: {wikitext: {path: /d}}}\n"))
+                .run;
+  };
+  EXPECT_EQ(Account(words("txl_official_wt103_base"), 267'735).params_total, 151'107'538U);
+  EXPECT_EQ(Account(words("txl_official_wt103_large"), 267'735).params_total, 285'170'506U);
+}
+
+// models.md 4.2, 4.3 and 4.6: the gate of the study with and without layer embeddings and biases,
+// every way to fuse, and what the printed integers count.
+TEST(Account, CountsTheMcfGate) {
+  const auto total = [](std::string_view options) {
+    return Account(Behind(StrCat("{mcf: {", options, "}}")), 204).params_total;
+  };
+  EXPECT_EQ(Account(Preset("txl_mcf"), 204).params_total, 34'774'284U);
+  EXPECT_EQ(total("layer_emb: none"), 34'768'652U);
+  EXPECT_EQ(total("proj_bias: true"), 34'781'836U);
+  EXPECT_EQ(Account(Behind("{mcf: {layer_emb: none}}")).params_total, 34'787'008U);
+  EXPECT_EQ(Account(Behind("{mcf: {layer_emb: none}}"), 267'735).params_total, 129'207'095U);
+  EXPECT_EQ(total("layer_emb: none, fusion: add"), 34'768'652U);
+  EXPECT_EQ(total("layer_emb: none, fusion: concat"), 35'759'884U);
+  EXPECT_EQ(total("layer_emb: none, fusion: gate"), 34'771'472U);
+  EXPECT_EQ(total("layer_emb: none, fusion: multi_gate"), 35'761'292U);
+  EXPECT_EQ(total("layer_emb: none, fusion: double_attn"), 37'586'700U);
+  EXPECT_EQ(total("layer_emb: relative"), 34'768'652U + 4 * 3 * 352);
+  EXPECT_EQ(total("layer_emb: fused_add"), 34'774'284U);
+  EXPECT_EQ(total("history_layers: all"), 34'768'652U + 4 * 8 * 352);
+  EXPECT_EQ(total("history_layers: all_plus_embedding"), 34'768'652U + 4 * 9 * 352);
+  EXPECT_EQ(total("position: same_position_bias"), 34'774'284U + 4 * 8);
+  EXPECT_EQ(total("tau_learned: true"), 34'774'284U + 4);
+  EXPECT_EQ(total("use_global: false"), 31'885'068U);
+  EXPECT_EQ(total("k_hist: 0"), 31'885'068U);
+}
+
+// models.md 4.5 and 2.10: n = 0, 1, 2, 3 blocks of history in the four gates, as one integer and by
+// the formula.
+TEST(Account, CountsTheMcfForwardPass) {
+  EXPECT_EQ(Account(Preset("txl_mcf"), 204).flops_per_token_active, 58'386'688U);
+  constexpr uint64_t d = 352, p = 512, T = 512, e = 16;
+  const uint64_t smoe = 45'539'584U - 4 * 2 * d * e;
+  const auto flops = [](std::string_view options) {
+    return Account(Behind(StrCat("{mcf: {", options, "}}")), 204).flops_per_token_active;
+  };
+  const auto gates = [&](std::vector<uint64_t> blocks, uint64_t window, uint64_t kept) {
+    uint64_t sum = smoe;
+    for (const uint64_t n : blocks) {
+      sum += 2 * d * (window + kept) + 2 * d * e;
+      if (n > 0) sum += 4 * d * p + 4 * n * d * p + 4 * n * T * p;
+    }
+    return sum;
+  };
+  EXPECT_EQ(flops("k_hist: 3"), gates({0, 1, 2, 3}, 16, 8));
+  EXPECT_EQ(flops("k_hist: 1, r: 4, k_loc: 2"), gates({0, 1, 1, 1}, 4, 2));
+  EXPECT_EQ(flops("local_dir: both"), gates({0, 1, 2, 3}, 32, 8));
+  EXPECT_EQ(flops("history_layers: all_plus_embedding, k_hist: 99"), gates({1, 2, 3, 4}, 16, 8));
+  EXPECT_EQ(flops("use_local: false"), gates({0, 1, 2, 3}, 0, 0));
+  EXPECT_EQ(flops("use_global: false"), gates({0, 0, 0, 0}, 16, 8));
+  EXPECT_EQ(flops("fusion: concat"), gates({0, 1, 2, 3}, 16, 8) + 3 * 4 * d * d);
+  EXPECT_EQ(flops("fusion: double_attn"),
+            gates({0, 1, 2, 3}, 16, 8) + 3 * (2 * d * p + 4 * p * p + 4 * T * p));
+  EXPECT_EQ(flops("router_mem_len: 100"), gates({0, 1, 2, 3}, 16, 8) + 6 * 4 * 100 * p);
+}
+
+// models.md 3.7, 2.6 and 2.10: shared and unshared cells.
+TEST(Account, CountsTheRecurrentRouter) {
+  const Accounting shared = Account(Behind("rmoe"), 204);
+  EXPECT_EQ(shared.flops_per_token_active, 49'393'920U);
+  EXPECT_EQ(shared.params_router, 4U * (352 * 256 + 256 * 16) + 6 * 256 * 256 + 6 * 256);
+  const Accounting unshared = Account(Behind("{rmoe: {state_size: 512, gru_shared: false}}"), 204);
+  EXPECT_EQ(unshared.params_router, 4U * (352 * 512 + 512 * 16) + 4U * (6 * 512 * 512 + 6 * 512));
+}
+
+// analyses.md E0, every row of its table: totals of the three sizes with MLP and with static
+// experts, routing, the dense controls, and one layer's FLOPs in both conventions.
+TEST(Account, CountsTheGeometricRouter) {
+  const auto st = [](std::string_view preset, std::string_view more = "") {
+    return Preset(preset, more);
+  };
+  const auto total = [&](std::string_view preset, std::string_view more = "") {
+    return Account(st(preset, more), 32'000).params_total;
+  };
+  constexpr std::string_view kStatic = "  model: {moe: {expert: {kind: static}}}\n";
+  constexpr std::string_view kRms = "  model: {decoder: {norm: rmsnorm}}\n";
+  const Accounting marathon = Account(st("st_marathon"), 32'000);
+  EXPECT_EQ(marathon.params_total, 84'707'328U);
+  EXPECT_EQ(marathon.params_total - 17 * 2 * 1024, 84'672'512U);  // without norms
+  EXPECT_EQ(total("st_marathon", kRms), 84'689'920U);
+  EXPECT_EQ(marathon.params_router, 1'572'864U);
+  EXPECT_EQ(marathon.params_expert, 16'777'216U);
+  EXPECT_EQ(total("st_marathon", kStatic) - 17 * 2 * 1024, 76'283'904U);
+  EXPECT_EQ(total("st_small"), 37'631'488U);
+  EXPECT_EQ(total("st_small", kRms), 37'624'576U);
+  EXPECT_EQ(total("st_small") - 9 * 2 * 768, 37'617'664U);
+  EXPECT_EQ(total("st_large"), 71'723'008U);
+  EXPECT_EQ(total("st_large", kStatic), 65'431'552U);
+
+  const auto dense = [&](uint32_t width) {
+    pb::RunSpec run = st("st_marathon");
+    run.mutable_model()->clear_moe();
+    run.mutable_model()->mutable_decoder()->set_d_inner(width);
+    return Account(run, 32'000).params_total;
+  };
+  EXPECT_EQ(dense(1120), marathon.params_total);
+  EXPECT_EQ(dense(12), 66'553'856U);
+
+  pb::RunSpec linear = st("st_marathon", "  model: {moe: {router: mixtral}}\n");
+  EXPECT_EQ(Account(linear, 32'000).params_router, 8'388'608U);
+
+  // One layer without attention: wide 1 x 12 and deep 3 x 4.
+  const auto layer = [&](std::string_view more) {
+    pb::RunSpec run = st("st_marathon", more);
+    const uint64_t whole = Account(run, 32'000).flops_per_token_active;
+    run.mutable_model()->mutable_moe()->mutable_layers()->RemoveLast();
+    run.mutable_model()->mutable_decoder()->set_layers(7);
+    // A layer's attention: four projections, scores and values.
+    return whole - Account(run, 32'000).flops_per_token_active - 8 * 1024 * 1024 - 4 * 256 * 1024;
+  };
+  EXPECT_EQ(layer(""), 311'296U);
+  EXPECT_EQ(layer("  model: {moe: {top_k: 4, router: {cosine: {hops: 3}}}}\n"), 574'464U);
+  EXPECT_EQ(layer("  model: {moe: {router: {cosine: {hops: 3, hop_top_k: [6, 4, 2]}}}}\n"),
+            131'072U + 3 * 131'072 + 2 * (6 + 4) * 64 + 49'152);
+  // A projection for each later hop; a number for each layer (models.md 3.9).
+  EXPECT_EQ(total("st_marathon",
+                  "  model: {moe: {top_k: 4, router: {cosine: {hops: 3, hop_projection: "
+                  "own_projection, magnitude: true}}}}\n"),
+            84'707'328U + 8 * 2 * 1024 * 64 + 8);
+  EXPECT_EQ(Account(st("st_marathon", "  model: {moe: {top_k: 4, router: {cosine: {hops: 3}}}}\n"),
+                    32'000)
+                .params_active,
+            84'707'328U - 8U * (1024 - 12) * 2 * 1024);
 }
 
 // models.md 2.6: the dense controls, whole and only active alike.
@@ -67,19 +215,19 @@ base:
 
 // models.md 2.10: what one token touches, and what its forward pass costs.
 TEST(Account, CountsActivePartsAndFlops) {
-  const Accounting mcf = Account(Preset("txl_mcf"), 204);
+  const Accounting mcf = Account(Smoe(), 204);
   EXPECT_TRUE(mcf.vocab_known);
   EXPECT_EQ(mcf.params_active, 11'651'596U);
   EXPECT_EQ(mcf.flops_per_token_active, 45'539'584U);
   EXPECT_EQ(mcf.params_router, 4U * 5'648U);
   EXPECT_EQ(mcf.params_expert, 4U * 5'780'992U);
   EXPECT_EQ(mcf.params_embedding, 72'012U);
-  EXPECT_EQ(Account(Preset("txl_mcf"), 267'735).flops_per_token_active, 233'881'408U);
+  EXPECT_EQ(Account(Smoe(), 267'735).flops_per_token_active, 233'881'408U);
 }
 
 // A hash router has no weights and costs nothing; the experts stay.
 TEST(Account, CountsNoGateForHash) {
-  const Accounting smoe = Account(Preset("txl_mcf"), 204);
+  const Accounting smoe = Account(Smoe(), 204);
   const Accounting hash = Account(Preset("txl_mcf", "  model: {moe: {router: hash}}\n"), 204);
   EXPECT_EQ(hash.params_router, 0U);
   EXPECT_EQ(smoe.params_total - hash.params_total, 4U * 5'648U);

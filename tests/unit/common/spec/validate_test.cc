@@ -107,6 +107,53 @@ TEST(ValidateRun, RefusesWhatIsWrongInATransformerXlRun) {
   }
 }
 
+// Rules of the routers that look beyond one token and layer, of their experts, and of the adaptive
+// softmax.
+TEST(ValidateRun, RefusesWhatIsWrongInMcfRmoeAndCosine) {
+  const std::vector<Wrong> cases = {
+      {"router: smoe", "router: {mcf: {r: 0}}", "mcf.r: is required, or 0"},
+      {"router: smoe", "router: {mcf: {k_loc: 0}}", "mcf.k_loc: is required, or 0"},
+      {"router: smoe", "router: {mcf: {heads: 0}}", "mcf.heads: is required, or 0"},
+      {"router: smoe", "router: {mcf: {tau: 0}}", "mcf.tau: 0 must be above 0"},
+      {"router: smoe", "router: {mcf: {attn_dropout: 1}}", "mcf.attn_dropout: 1 is not in [0, 1)"},
+      {"router: smoe", "router: {mcf: {out_dropout: -1}}", "mcf.out_dropout: -1 is not in [0, 1)"},
+      {"router: smoe", "router: {mcf: {position: rope, d_kv: 5}}", "5 is odd; rotary positions"},
+      {"router: smoe", "router: {mcf: {global_mask: window, use_local: false}}",
+       "window has its width from the local branch"},
+      {"router: smoe", "router: {mcf: {router_mem_len: 8, history: layer_output}}",
+       "mcf.router_mem_len: remembers what the routers saw"},
+      {"router: smoe", "router: {rmoe: {state_size: 0}}", "rmoe.state_size: is required, or 0"},
+      {"router: smoe", "top_k: 2, router: {cosine: {hops: 0}}", "cosine.hops: is required, or 0"},
+      {"router: smoe", "top_k: 2, router: {cosine: {hops: 2, hop_top_k: [1]}}",
+       "cosine.hop_top_k: has 1 numbers for 2 hops"},
+      {"router: smoe", "top_k: 2, router: {cosine: {hops: 2, hop_top_k: [1, 9]}}",
+       "cosine.hop_top_k: 9 is not between 1 and 8"},
+      {"router: smoe", "top_k: 2, router: {cosine: {d_score: 0}}", "cosine.d_score: is required"},
+      {"router: smoe", "top_k: 2, router: {cosine: {hops: 2, halt_eps: -1}}",
+       "cosine.halt_eps: -1 must not be negative"},
+      {"router: smoe", "top_k: 2, routed_scaling_factor: 2, router: cosine",
+       "adds up hops of its own"},
+      {"router: smoe", "top_k: 2, capacity: {factor: {train: 1}}, router: cosine",
+       "goes through its experts hop by hop"},
+      {"router: smoe", "top_k: 2, router: {cosine: {}, noise: {kind: gaussian_fixed}}",
+       "the router cosine has no noise"},
+      {"router: smoe", "router: smoe, expert: {kind: rank1}, shared_experts: 1", "never shared"},
+      {"layers: 4, ", "layers: 4, softmax_cutoffs: [20, 10], ", "10 does not rise above 20"},
+      {"layers: 4, ", "layers: 4, softmax_cutoffs: [20, 256], ",
+       "256 is not below the vocabulary of 256"},
+      {"layers: 4, ", "layers: 4, softmax_cutoffs: [20, 40, 60], div_val: 16, ",
+       "16 leaves the last of 3 clusters no width of d_model 128"},
+      {"layers: 4, ", "layers: 4, div_val: 2, ", "2 needs softmax_cutoffs"},
+  };
+  for (const Wrong& wrong : cases) {
+    EXPECT_THAT(PlanFaults(Replaced(kSmallSweep, wrong.from, wrong.to)), HasSubstr(wrong.fault))
+        << wrong.to;
+  }
+  EXPECT_THAT(PlanFaults(Replaced(Replaced(kSmallSweep, "    memory_len: 128\n", ""),
+                                  "router: smoe", "router: {mcf: {router_mem_len: 8}}")),
+              HasSubstr("needs transformer_xl and train.memory_len above 0"));
+}
+
 // The decoder's own rules.
 TEST(ValidateRun, RefusesWhatIsWrongInADecoderRun) {
   ASSERT_EQ(PlanFaults(kDecoderSweep), "");

@@ -27,6 +27,20 @@ TEST(LrSchedule, CosineIsNotShiftedByTheWarmUp) {
   EXPECT_NEAR(schedule.Rate(100), 0, 1e-15);
 }
 
+// The curve of the MCF-MoE study: peak 7e-4, warm-up 4,000 of 80,000 updates (TXL-6).
+TEST(LrSchedule, FollowsTheStudysCurve) {
+  const LrSchedule schedule{
+      .peak = 7e-4, .decay = DecayKind::kCosine, .warmup_steps = 4000, .steps_max = 80000};
+  const auto cosine = [](double part) { return 3.5e-4 * (1 + std::cos(std::numbers::pi * part)); };
+  EXPECT_EQ(schedule.Rate(0), 0.0);
+  EXPECT_NEAR(schedule.Rate(1), 1.75e-7, 1e-12);
+  EXPECT_NEAR(schedule.Rate(3999), 7e-4 * 3999 / 4000, 1e-12);
+  EXPECT_NEAR(schedule.Rate(4000), cosine(0.05), 1e-12);
+  EXPECT_NEAR(schedule.Rate(4001), cosine(4001.0 / 80000), 1e-12);
+  EXPECT_NEAR(schedule.Rate(40000), 3.5e-4, 1e-12);
+  EXPECT_NEAR(schedule.Rate(80000), 0.0, 1e-12);
+}
+
 // The reference sets the rate after an update: the first runs at the peak, the others one behind.
 TEST(LrSchedule, TxlCompatibleRatesAreOneUpdateLate) {
   LrSchedule schedule{.peak = 2, .decay = DecayKind::kCosine, .warmup_steps = 10, .steps_max = 100};
