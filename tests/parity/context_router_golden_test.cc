@@ -1,4 +1,5 @@
-// The routers mcf, cosine and rmoe in whole models against golden values (make_context_router_fixtures.py).
+// The routers mcf, cosine and rmoe in whole models against golden values
+// (make_context_router_fixtures.py).
 #include <algorithm>
 #include <map>
 #include <string>

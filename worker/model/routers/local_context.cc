@@ -93,8 +93,7 @@ at::Tensor LocalContext(const at::Tensor& x, const at::Tensor& valid, int64_t le
 
   const int64_t k = std::min(options.neighbours, width);
   const at::Tensor picked =
-      SelectTopK(scores.detach().masked_fill(allowed.logical_not(), kNoScore).view({-1, width}),
-                 k)
+      SelectTopK(scores.detach().masked_fill(allowed.logical_not(), kNoScore).view({-1, width}), k)
           .view({B, n, r, k});
   const at::Tensor empty_slot = allowed.gather(3, picked).logical_not();
   at::Tensor weights;
@@ -106,8 +105,7 @@ at::Tensor LocalContext(const at::Tensor& x, const at::Tensor& valid, int64_t le
     const at::Tensor nobody = empty_slot.all(3, /*keepdim=*/true);
     weights =
         at::softmax(
-            scores.gather(3, picked).masked_fill(empty_slot, kNoScore).masked_fill(nobody, 0.0),
-            3)
+            scores.gather(3, picked).masked_fill(empty_slot, kNoScore).masked_fill(nobody, 0.0), 3)
             .masked_fill(empty_slot, 0.0);
   }
   const at::Tensor band = at::zeros({B, n, r, parts * r}, weights.options())
