@@ -307,7 +307,8 @@ void FillDefaults(pb::RunSpec* run) {
   if (run->has_init()) FillInit(run->mutable_init());
   if (run->has_analyze()) FillJobs(run->mutable_analyze());
   if (run->has_benchmark()) FillJobs(run->mutable_benchmark());
-  if (run->has_model()) {
+  // With `init.hf` the model is the folder's, and what stands here are changes to it.
+  if (run->has_model() && !run->init().has_hf()) {
     pb::ModelSpec* model = run->mutable_model();
     if (model->has_transformer_xl()) FillTransformerXl(model->mutable_transformer_xl());
     if (model->has_decoder()) {

@@ -40,7 +40,10 @@ class RunChecker {
     if (is_trained || run_.kind() == pb::RUN_KIND_EVALUATE || run_.has_data()) {
       CheckData(run_.data());
     }
-    if (run_.has_model() || !is_from_checkpoint) CheckModel(run_.model());
+    // With `init.hf` the trainer checks it, which sees the folder's model.
+    if ((run_.has_model() || !is_from_checkpoint) && !run_.init().has_hf()) {
+      CheckModel(run_.model());
+    }
     if (is_trained || run_.has_train()) CheckTrain(run_.train());
     if (is_trained || run_.kind() == pb::RUN_KIND_EVALUATE || run_.has_eval()) {
       CheckEval(run_.eval());

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benches, beside what a user would pick instead where an environment for it is named, and prints Markdown rows.
 
-usage: run.py [--build DIR] [--peers PYTHON] [--only NAME[,NAME]]      names: train step append completions scale
+usage: run.py [--build DIR] [--peers PYTHON] [--only NAME[,NAME]]      names: train step layer append completions scale
 
 Each row carries the machine's noise in the same seconds: idle CPU before it, and the median time of a synced 4 KiB append.
 """
@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parent / "integration"))
 parser = argparse.ArgumentParser()
 parser.add_argument("--build", default="build/dev")
 parser.add_argument("--peers", help="a Python with the packages of tests/bench/peers/README.md")
-parser.add_argument("--only", default="train,step,append,completions,scale")
+parser.add_argument("--only", default="train,step,layer,append,completions,scale")
 options = parser.parse_args()
 os.environ["SWITCHYARD_BUILD_DIR"] = options.build
 import harness  # noqa: E402  (reads SWITCHYARD_BUILD_DIR)
@@ -124,6 +124,24 @@ def bench_step():
         row(f"step decoder L4 d352 E16 K2 f512, 8 x 256 tokens, 2 threads, {name}", f"{ours:,.0f}", "tokens/s",
             f"transformers {which} {best_peer:,.0f} tokens/s" if best_peer else "", f"{ours / best_peer:.2f}x" if best_peer else "")
     shutil.rmtree(folder)
+
+
+def bench_layer():
+    """The MoE layer beside its bare matrix products (the floor, same process) and the best of transformers."""
+    peers = {how: peer("layer_transformers.py", 2, how) for how in ("eager", "grouped_mm", "compile")}
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}  # as the trainer sets it
+    result = subprocess.run([str(BENCH / "moe_layer_bench"), "2"], capture_output=True, text=True, env=environment)
+    if result.returncode != 0:
+        sys.exit(result.stderr)
+    for line in result.stdout.splitlines():
+        ours = dict(re.findall(r"(\w+)=(\S+)", line))
+        if "layer_ms" not in ours:
+            continue
+        times = {how: float(values[f"E{ours['E']}_ms"]) for how, values in peers.items() if f"E{ours['E']}_ms" in values}
+        how = min(times, key=times.get, default="")
+        row(f"MoE layer E{ours['E']} K{ours['K']} d{ours['d']} f{ours['f']}, {ours['N']} tokens, forward and backward, 2 threads, fp32", ours["layer_ms"], "ms",
+            f"transformers {how} {times[how]:.1f} ms" if how else "",
+            f"{ours['ratio']} of its bare products ({ours['floor_ms']} ms); " + (f"{times[how] / float(ours['layer_ms']):.2f}x" if how else ""))
 
 
 def sleeping_sweep(cluster, name, cells):

@@ -259,6 +259,55 @@ TEST_F(TrainerTest, RunsByHandAndResumesFromItsFolder) {
   EXPECT_THAT(Stream(*ReadFile(Out())).Json("resume"), HasSubstr("\"step\":40"));
 }
 
+// A trained decoder leaves in the form of Hugging Face and starts another run there: the first
+// evaluation of that run is the last one of the first.
+TEST_F(TrainerTest, AnExportedModelStartsAnotherRun) {
+  const std::string json = R"({"decoder": {"layers": 2, "dModel": 16, "heads": 2, "dInner": 24},
+      "moe": {"layers": [0, 1], "experts": 4, "router": {"mixtral": {}}}})";
+  run_.clear_model();
+  run_.clear_eval();
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json, run_.mutable_model()).ok());
+  run_.mutable_train()->clear_memory_len();
+  run_.mutable_train()->set_steps(10);
+  const std::string spec = folder_ + "/spec.json", exported = folder_ + "/exported";
+  ASSERT_TRUE(WriteFileAtomically(spec, ToJson(run_)).ok());
+  ASSERT_EQ(Run({"--spec", spec, "--dir", folder_ + "/by-hand"}), 0) << *ReadFile(Err());
+  const Curve trained = Stream(*ReadFile(Out())).Series("valid/nats_per_token");
+  const std::vector<std::string> to_export = {
+      "--spec", spec, "--checkpoint", folder_ + "/by-hand/1-10", "--export", exported};
+  ASSERT_EQ(Run(to_export), 0) << *ReadFile(Err());
+  EXPECT_EQ(Run(to_export), 65) << "over an old one";
+  EXPECT_THAT(*ReadFile(Err()), HasSubstr("choose a new folder"));
+
+  v1::RunSpec next = run_;
+  next.clear_model();
+  next.set_kind(v1::RUN_KIND_FINETUNE);
+  next.mutable_init()->mutable_hf()->set_path(exported);
+  next.mutable_train()->set_steps(1);
+  next.mutable_train()->clear_warmup_steps();
+  next.mutable_train()->mutable_optimizer()->mutable_adam()->set_lr(1e-12);
+  ASSERT_TRUE(WriteFileAtomically(spec, ToJson(next)).ok());
+  ASSERT_EQ(Run({"--spec", spec}), 0) << *ReadFile(Err());
+  const Curve started = Stream(*ReadFile(Out())).Series("valid/nats_per_token");
+  EXPECT_NEAR(started.at(1), trained.at(10), 1e-5);
+
+  // Only what keeps every tensor can be changed on top.
+  next.mutable_model()->mutable_moe()->set_top_k(1);
+  next.mutable_model()->mutable_moe()->set_allow_constant_gate(true);
+  ASSERT_TRUE(WriteFileAtomically(spec, ToJson(next)).ok());
+  ASSERT_EQ(Run({"--spec", spec}), 0) << *ReadFile(Err());
+  EXPECT_NE(Stream(*ReadFile(Out())).Series("valid/nats_per_token").at(1), started.at(1));
+  next.mutable_model()->mutable_moe()->set_experts(8);
+  ASSERT_TRUE(WriteFileAtomically(spec, ToJson(next)).ok());
+  EXPECT_EQ(Run({"--spec", spec}), 64);
+  EXPECT_THAT(*ReadFile(Err()), HasSubstr("moe.experts"));
+  next.clear_model();
+  next.mutable_init()->mutable_hf()->set_path(folder_ + "/nowhere");
+  ASSERT_TRUE(WriteFileAtomically(spec, ToJson(next)).ok());
+  EXPECT_EQ(Run({"--spec", spec}), 65);
+  EXPECT_THAT(*ReadFile(Err()), HasSubstr("nowhere/config.json"));
+}
+
 // A worker cut off from its coordinator lets the lease run out; no exit record may claim an end.
 TEST_F(TrainerTest, EndsWithoutARecordWhenTheLeaseRunsOut) {
   run_.mutable_train()->set_steps(1'000'000);

@@ -30,11 +30,13 @@
 #include "worker/data/batcher.h"
 #include "worker/data/corpus.h"
 #include "worker/dist/gpu.h"
+#include "worker/model/hf/checkpoint.h"
 #include "worker/model/model.h"
 #include "worker/train/checkpoint.h"
 #include "worker/train/exit_code.h"
 #include "worker/train/loop.h"
 #include "worker/trainer/event_writer.h"
+#include "worker/trainer/initial_model.h"
 #include "worker/trainer/lease_watch.h"
 #include "worker/trainer/spec_files.h"
 
@@ -150,6 +152,12 @@ class Attempt {
     } else if (const Status status = CheckRunKey(run_, attempt_); !status.ok()) {
       return Unheard(ExitCode::kSpec, status.message());
     }
+    auto initial = ResolveInitialModel(&run_);
+    if (!initial.ok()) {
+      return Unheard(
+          initial.status().code() == Code::kInvalidArgument ? ExitCode::kSpec : ExitCode::kData,
+          StrCat("init: ", initial.status().message()));
+    }
     at::Device device(at::kCPU);
     if (attempt_.device() == "gpu") {
       // Before torch's first use: it looks for CUDA once.
@@ -179,6 +187,13 @@ class Attempt {
     Ending built = Guarded(ExitCode::kSpec, [&] {
       model = model::MakeModel(run_, {.vocab_size = (*corpus)->vocab_size,
                                       .token_frequency = (*corpus)->train_frequency});
+      if (*initial != nullptr && run_.init().restore() != pb::RESTORE_NONE) {
+        std::vector<std::string> notices;
+        const Status copied = (*initial)->CopyTo(
+            *model, {run_.init().fresh().begin(), run_.init().fresh().end()}, &notices);
+        if (!copied.ok()) return Failure(ExitCode::kData, copied.message());
+        for (const std::string& notice : notices) events_.Log(notice);
+      }
       MoveTo(device, *model);
       return Ending{.code = ExitCode::kDone};
     });

@@ -6,6 +6,18 @@
 #include "common/base/version.h"
 #include "worker/train/exit_code.h"
 #include "worker/trainer/attempt.h"
+#include "worker/trainer/export.h"
+
+namespace {
+
+// Every step frees and takes the same large buffers. From the system they would come as new pages,
+// each cleared at its first touch; the heap hands out those that are there.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
+
+}  // namespace
 
 namespace {
 
@@ -43,10 +55,25 @@ int main(int argc, char** argv) {
       ->needs(spec)
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
+  switchyard::trainer::ExportOptions to_export;
+  auto* folder = app.add_option("--export", to_export.folder,
+                                "instead of training, write a checkpoint of --spec into this new "
+                                "folder, in the form of Hugging Face")
+                     ->needs(spec);
+  auto* checkpoint =
+      app.add_option("--checkpoint", to_export.checkpoint_path, "folder of the checkpoint")
+          ->needs(folder);
+  folder->needs(checkpoint);
+  app.add_flag("--fused", to_export.is_fused, "experts of a layer as one tensor")->needs(folder);
+  app.add_option("--shard-bytes", to_export.shard_bytes, "largest file of weights")
+      ->needs(folder)
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 42))
+      ->capture_default_str();
   app.footer(
       "Exit status: 0 done, 64 spec, 65 data, 69 device, 70 internal, 71 out of memory,\n"
       "75 stopped on request, 76 lease passed, 77 guard.\n\n"
-      "Example:\n  switchyard-trainer --spec run.json --threads 2 --dir checkpoints");
+      "Examples:\n  switchyard-trainer --spec run.json --threads 2 --dir checkpoints\n"
+      "  switchyard-trainer --spec run.json --checkpoint checkpoints/1-200 --export folder");
   constexpr int kUsage = static_cast<int>(switchyard::train::ExitCode::kSpec);
   try {
     app.parse(argc, argv);
@@ -56,6 +83,15 @@ int main(int argc, char** argv) {
   if (options.attempt_dir.empty() && options.spec_path.empty()) {
     std::cerr << "one of --attempt-dir and --spec is needed; see --help\n";
     return kUsage;
+  }
+  if (!to_export.folder.empty()) {
+    to_export.spec_path = options.spec_path;
+    const switchyard::Status status = switchyard::trainer::ExportCheckpoint(to_export);
+    if (status.ok()) return 0;
+    std::cerr << status.message() << "\n";
+    return static_cast<int>(status.code() == switchyard::Code::kInvalidArgument
+                                ? switchyard::train::ExitCode::kSpec
+                                : switchyard::train::ExitCode::kData);
   }
   switchyard::trainer::RunTrainer(options);
 }
