@@ -19,17 +19,6 @@ void KeepFreedMemory() {
 
 }  // namespace
 
-namespace {
-
-// Every step frees and takes the same large buffers. From the system they would come as new pages,
-// each cleared at its first touch; the heap hands out those that are there.
-void KeepFreedMemory() {
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, -1);
-}
-
-}  // namespace
-
 int main(int argc, char** argv) {
   KeepFreedMemory();
   switchyard::trainer::TrainerOptions options;
