@@ -65,9 +65,8 @@ at::Tensor GateWeightsOf(const at::Tensor& logits, const at::Tensor& ids, GateWe
     case GateWeights::kSoftmaxFull:
       return at::softmax(logits, 1).gather(1, ids);
     case GateWeights::kSoftmaxFullRenorm: {
-      // Through logarithms: chosen probabilities near the smallest float still sum to 1.
-      const at::Tensor chosen = at::log_softmax(logits, 1).gather(1, ids);
-      return (chosen - chosen.logsumexp(1, /*keepdim=*/true)).exp();
+      // The full softmax's divisor cancels: chosen probabilities that underflow still share 1.
+      return at::softmax(logits.gather(1, ids), 1);
     }
     case GateWeights::kUniform:
       return at::full(ids.sizes(), 1.0 / static_cast<double>(ids.size(1)), logits.options());

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -36,14 +35,15 @@ class XmoeRouterKind final : public ScoreRouter {
     }
   }
 
+  void EndUpdate(bool) override { needs_scaling_ = true; }
+
  private:
   at::ScalarType type() const override { return projection_.scalar_type(); }
 
   at::Tensor Scores(const at::Tensor& hidden, const RouterInput&) override {
-    if (options_.emb_renorm() == pb::EMBEDDING_RENORM_INPLACE_1P5) {
-      // Past autograd: what a pass before saved stays valid, for only the norm's rounding changes.
-      const c10::NoGradGuard no_grad;
-      embeddings_.variable_data().copy_(Unit(embeddings_) * kEmbeddingNorm);
+    if (options_.emb_renorm() == pb::EMBEDDING_RENORM_INPLACE_1P5 && needs_scaling_) {
+      ScaleEmbeddings();
+      needs_scaling_ = false;
     }
     at::Tensor z = at::linear(hidden, projection_);
     if (options_.cos_normalize_input()) z = Unit(z);
@@ -54,10 +54,21 @@ class XmoeRouterKind final : public ScoreRouter {
 
   void Finish(const RouterInput&, Routing* routing) override { routing->anchors = embeddings_; }
 
+  // Rows that are there already keep their bits: a resumed run scales again what it has saved.
+  void ScaleEmbeddings() {
+    const c10::NoGradGuard no_grad;
+    const at::Tensor rows = embeddings_.variable_data();
+    const double rounding = rows.scalar_type() == at::kDouble ? 1e-14 : 1e-6;
+    const at::Tensor is_off =
+        (rows.norm(2, {1}, /*keepdim=*/true) - kEmbeddingNorm).abs() > rounding * kEmbeddingNorm;
+    rows.copy_(at::where(is_off, Unit(rows) * kEmbeddingNorm, rows));
+  }
+
   const pb::XmoeRouter options_;
-  at::Tensor projection_;   // [P, D]
-  at::Tensor embeddings_;   // [E, P]
-  at::Tensor temperature_;  // [1] or undefined
+  at::Tensor projection_;      // [P, D]
+  at::Tensor embeddings_;      // [E, P]
+  at::Tensor temperature_;     // [1] or undefined
+  bool needs_scaling_ = true;  // since the last update
 };
 
 }  // namespace
