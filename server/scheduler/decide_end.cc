@@ -265,7 +265,8 @@ void EvaluateEnd(Draft& draft, Epoch epoch, uint64_t random) {
   bool streams_complete = true;
   for (size_t i = 0; i < members.size(); ++i) {
     if (!IsTerminal(members[i].state)) return;
-    // `complete` is what exit.json says: a signal behind it (a crash in teardown) takes nothing back.
+    // `complete` is what exit.json says: a signal behind it (a crash in teardown) takes nothing
+    // back.
     all_ok &= members[i].state == MemberState::kExited && members[i].exit_code == 0 &&
               members[i].complete;
     streams_complete &=
