@@ -56,7 +56,6 @@ class Ledger:
         self.spawns = []  # (epoch, rank)
         self.steps = {}  # (epoch, rank) -> [(seq, step, value)]
         self.lives = {}  # (epoch, rank) -> [first, last] in CLOCK_BOOTTIME nanoseconds
-        self.run_of = {}  # pid -> run id
         for path in sorted(pathlib.Path(folder).iterdir()):
             who = None
             for line in path.read_text().splitlines():
@@ -64,7 +63,6 @@ class Ledger:
                 if words[0] == "spawn":
                     who = (int(words[3]), int(words[4]))
                     self.spawns.append(who)
-                    self.run_of[int(words[5])] = words[1]
                     self.lives[who] = [int(words[-1]), int(words[-1])]
                 elif words[0] == "step":
                     self.steps.setdefault(who, []).append((int(words[5]), int(words[6]), float(words[7])))
@@ -170,6 +168,13 @@ class Fleet(Cluster):
 
     def read_ledger(self):
         return Ledger(self.ledger)
+
+    def run_of(self, pid):
+        """Run id of a live trainer, from its own ledger alone; None: it has not written yet."""
+        files = sorted(self.ledger.glob(f"*-{pid}"), key=lambda path: path.stat().st_mtime)
+        # A beat may come before the line that names the run.
+        found = re.search(r"(?m)^spawn (\S+) ", files[-1].read_text()) if files else None
+        return found.group(1) if found else None
 
     def check_spawns(self):
         """S1: no attempt was launched twice, by the trainers' own account. Returns the launches."""

@@ -30,8 +30,7 @@ class Kills(unittest.TestCase):
     def victim(self, cluster):
         """A trainer of a run that was not hit yet: the second crash at one step, or beside its agent, quarantines a run."""
         def fresh():
-            runs = cluster.read_ledger().run_of
-            found = [(pid, runs[pid]) for pid in cluster.trainers() if pid in runs and runs[pid] not in self.hit]
+            found = [(pid, run) for pid in cluster.trainers() if (run := cluster.run_of(pid)) and run not in self.hit]
             if not found and time.monotonic() > self.submitted_at + 2:
                 self.submit(cluster)
             return found
