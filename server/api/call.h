@@ -41,6 +41,7 @@ enum class Method : uint8_t {
   kExplainRun,
   kReadLog,
   kListResults,
+  kGroupResults,
   kGetCurve,
   kListSeries,
   kGetStatus,

@@ -13,6 +13,7 @@
 #include "server/store/limits.h"
 #include "server/store/log_assembly.h"
 #include "server/store/page_token.h"
+#include "server/store/scan.h"
 #include "server/store/store.h"
 
 namespace switchyard::store {
@@ -484,6 +485,31 @@ class MemoryReading : public Base {
     return runs;
   }
 
+  Status ScanRuns(const ScanQuery& query,
+                  const std::function<bool(const RunFacts&)>& visit) override {
+    const std::lock_guard lock(shared_->mu);
+    SWITCHYARD_RETURN_IF_ERROR(CheckScan(query));
+    SWITCHYARD_ASSIGN_OR_RETURN(const uint64_t order, Order(query.sweep));
+    for (auto it = t().links.upper_bound({order, query.after});
+         it != t().links.end() && it->first.first == order; ++it) {
+      if (!visit(Facts(it->second, query.series))) break;
+    }
+    return OkStatus();
+  }
+
+  Result<std::vector<RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
+                                       std::span<const std::string> series) override {
+    const std::lock_guard lock(shared_->mu);
+    SWITCHYARD_ASSIGN_OR_RETURN(const uint64_t order, Order(sweep));
+    std::vector<RunInfo> runs;
+    for (const uint64_t number : numbers) {
+      const auto link = t().links.find({order, number});
+      if (link == t().links.end()) return NotFound(StrCat("no run ", number));
+      runs.push_back(Info(link->second, series));
+    }
+    return runs;
+  }
+
   Result<RunDocument> GetRunDocument(RunId run) override {
     const std::lock_guard lock(shared_->mu);
     SWITCHYARD_RETURN_IF_ERROR(CheckRun(run));
@@ -640,6 +666,41 @@ class MemoryReading : public Base {
   std::string Host(WorkerId worker) const {
     const auto it = t().workers.find(worker);
     return it == t().workers.end() ? std::string() : it->second.host;
+  }
+
+  Result<uint64_t> Order(SweepId sweep) const {
+    const auto found = t().sweeps.find(sweep);
+    if (found == t().sweeps.end()) return NotFound(StrCat("no sweep ", sweep.value.ToString()));
+    return found->second.order;
+  }
+
+  RunFacts Facts(const LinkRow& link, std::span<const std::string> series) const {
+    const StoredRun& run = t().runs.at(link.run);
+    RunFacts facts{.number = link.number,
+                   .cell = link.cell,
+                   .columns = std::make_shared<const Columns>(link.columns),
+                   .run = link.run,
+                   .seed = run.row.seed,
+                   .state = run.status.state,
+                   .router = run.row.router,
+                   .attempts = run.status.attempts,
+                   .step = run.step.value_or(0),
+                   .steps_total = run.row.steps_total,
+                   .active_ms = run.status.active_ms};
+    if (facts.state == RunState::kFailed) {
+      const auto it = t().attempts.find(run.status.current_epoch);
+      if (it != t().attempts.end()) facts.end_class = it->second.status.end_class;
+    }
+    for (const std::string& name : series) {
+      RunFacts::Value& value = facts.values.emplace_back();
+      const auto it = t().summaries.find({link.run, name});
+      if (it == t().summaries.end()) continue;
+      value = {.is_present = true,
+               .last = it->second.last,
+               .has_best = it->second.has_best,
+               .best = it->second.best};
+    }
+    return facts;
   }
 
   RunInfo Info(const LinkRow& link, std::span<const std::string> series) const {

@@ -11,6 +11,7 @@
 #include "server/store/pack.h"
 #include "server/store/page_token.h"
 #include "server/store/policy_pack.h"
+#include "server/store/scan.h"
 
 namespace switchyard::store {
 namespace {
@@ -171,13 +172,6 @@ CheckpointRow ReadCheckpointRow(const Statement& row, RunId run) {
           .score = row.IsNull(8) ? std::nullopt
                                  : std::optional<double>(std::bit_cast<double>(row.Uint(8))),
           .state_ms = row.Int(9)};
-}
-
-Result<std::vector<std::pair<std::string, std::string>>> UnpackColumns(std::string_view bytes) {
-  SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, UnpackTexts(bytes));
-  std::vector<std::pair<std::string, std::string>> columns;
-  for (size_t i = 0; i + 1 < texts.size(); i += 2) columns.emplace_back(texts[i], texts[i + 1]);
-  return columns;
 }
 
 // Chunks of rank 0 in the database.
@@ -517,6 +511,17 @@ Result<RunPage> RowReader::ListRuns(const RunFilter& filter, std::string_view pa
   for (const LinkKey& key : keys) {
     SWITCHYARD_ASSIGN_OR_RETURN(RunInfo info, ReadRun(key, filter.series));
     runs.runs.push_back(std::move(info));
+  }
+  return runs;
+}
+
+Result<std::vector<RunInfo>> RowReader::GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
+                                                std::span<const std::string> series) {
+  SWITCHYARD_ASSIGN_OR_RETURN(const int64_t key, SweepKey(sweep.value.ToString()));
+  std::vector<RunInfo> runs;
+  for (const uint64_t number : numbers) {
+    SWITCHYARD_ASSIGN_OR_RETURN(RunInfo info, ReadRun({.sweep = key, .number = number}, series));
+    runs.push_back(std::move(info));
   }
   return runs;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,9 @@ class RowReader {
   Result<SweepPage> ListSweeps(bool all, std::string_view page, size_t limit);
   Result<RunInfo> FindRun(std::string_view selector);
   Result<RunPage> ListRuns(const RunFilter& filter, std::string_view page, size_t limit);
+  Status ScanRuns(const ScanQuery& query, const std::function<bool(const RunFacts&)>& visit);
+  Result<std::vector<RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
+                                       std::span<const std::string> series);
   Result<RunDocument> GetRunDocument(RunId run);
   Result<std::vector<AttemptInfo>> ListAttempts(RunId run);
   Result<std::vector<CheckpointRow>> ListCheckpoints(RunId run);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -115,6 +116,42 @@ struct RunFilter {
   std::optional<SweepId> sweep;             // none: all sweeps
   std::vector<scheduler::RunState> states;  // empty: all
   std::vector<std::string> series;          // whose summaries come along
+};
+
+using Columns = std::vector<std::pair<std::string, std::string>>;  // axis -> value
+
+// What a scan over many runs gives of each.
+struct RunFacts {
+  uint64_t number = 0;
+  uint64_t cell = 0;
+  // Runs of equal columns mostly share one object.
+  std::shared_ptr<const Columns> columns;
+  RunId run;
+  uint64_t seed = 0;
+  scheduler::RunState state = scheduler::RunState::kQueued;
+  // Of the newest attempt of a run that has failed; else kNone.
+  scheduler::EndClass end_class = scheduler::EndClass::kNone;
+  std::string router;
+  uint32_t attempts = 0;
+  uint64_t step = 0;
+  uint64_t steps_total = 0;
+  uint64_t active_ms = 0;
+  struct Value {
+    bool is_present = false;
+    double last = 0;
+    bool has_best = false;
+    double best = 0;
+  };
+  std::vector<Value> values;  // one per asked series
+};
+
+// Series of one scan.
+inline constexpr size_t kScanSeriesMax = 32;
+
+struct ScanQuery {
+  SweepId sweep;
+  std::vector<std::string> series;  // at most kScanSeriesMax
+  uint64_t after = 0;               // only numbers above
 };
 
 struct RunPage {

@@ -43,6 +43,14 @@ class Reading : public Base {
   Result<RunPage> ListRuns(const RunFilter& filter, std::string_view page, size_t limit) override {
     return Read([&] { return reader_.ListRuns(filter, page, limit); });
   }
+  Status ScanRuns(const ScanQuery& query,
+                  const std::function<bool(const RunFacts&)>& visit) override {
+    return Bracket([&] { return reader_.ScanRuns(query, visit); });
+  }
+  Result<std::vector<RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
+                                       std::span<const std::string> series) override {
+    return Read([&] { return reader_.GetRuns(sweep, numbers, series); });
+  }
   Result<RunDocument> GetRunDocument(RunId run) override {
     return Read([&] { return reader_.GetRunDocument(run); });
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +29,13 @@ class ReadStore {
   // By number within a sweep; newest sweep first across sweeps.
   virtual Result<RunPage> ListRuns(const RunFilter& filter, std::string_view page,
                                    size_t limit) = 0;
+  // Facts of the runs of a sweep by number, all over one state of the database; `visit` says false
+  // to end the scan, and calls nothing of this object.
+  virtual Status ScanRuns(const ScanQuery& query,
+                          const std::function<bool(const RunFacts&)>& visit) = 0;
+  // These runs of a sweep, in this order. kNotFound: a number is none of its runs.
+  virtual Result<std::vector<RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
+                                               std::span<const std::string> series) = 0;
   // The bytes of spec and attempt_spec.
   virtual Result<RunDocument> GetRunDocument(RunId run) = 0;
   // By ordinal, then epoch.

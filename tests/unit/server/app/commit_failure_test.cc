@@ -46,6 +46,14 @@ class FaultyStore final : public store::Store {
                                   size_t limit) override {
     return inner_->ListRuns(filter, page, limit);
   }
+  Status ScanRuns(const store::ScanQuery& query,
+                  const std::function<bool(const store::RunFacts&)>& visit) override {
+    return inner_->ScanRuns(query, visit);
+  }
+  Result<std::vector<store::RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
+                                              std::span<const std::string> series) override {
+    return inner_->GetRuns(sweep, numbers, series);
+  }
   Result<store::RunDocument> GetRunDocument(RunId run) override {
     if (Take(&faults_->documents)) return Unavailable("read error");
     return inner_->GetRunDocument(run);
