@@ -464,6 +464,7 @@ size_t Reducer::RunSchedule(Turn& turn) {
 void Reducer::RunTick() {
   const int64_t now_ms = MonotonicNow().ms;
   std::vector<Input> group;
+  needs_schedule_ |= clock_.TakeReview({now_ms});
   if (clock_.MayExpire({now_ms}) && degraded_ < 0) {
     group.push_back(
         {.queue = QueueClass::kMutation,

@@ -12,13 +12,16 @@ class CoreClock {
  public:
   static constexpr Milliseconds kTickPeriod{500};
   static constexpr Milliseconds kLate{1000};  // beyond a period, a pass is late
+  // Time alone makes some runs placeable: one that has waited long enough for its checkpoint's
+  // store. No event says so, hence a placement pass so often at least.
+  static constexpr Milliseconds kReviewPeriod{10000};
 
   explicit CoreClock(Milliseconds restart_grace) : restart_grace_(restart_grace) {}
 
   // A state was loaded.
   void StateLoaded(Timestamp steady) { loaded_at_ = steady; }
   // The loop begins.
-  void Start(Timestamp steady) { last_pass_ = last_tick_ = steady; }
+  void Start(Timestamp steady) { last_pass_ = last_tick_ = last_review_ = steady; }
   // With each pass of the loop, before anything is decided.
   void Pass(Timestamp steady) {
     const Milliseconds lag = steady - last_pass_ - kTickPeriod;
@@ -38,6 +41,12 @@ class CoreClock {
     last_tick_ = steady;
     return true;
   }
+  // True: a placement pass is due although nothing has happened.
+  bool TakeReview(Timestamp steady) {
+    if (steady - last_review_ < kReviewPeriod) return false;
+    last_review_ = steady;
+    return true;
+  }
   bool MayExpire(Timestamp steady) const {
     return SWITCHYARD_GUARD(X01, steady - loaded_at_ >= restart_grace_);
   }
@@ -48,6 +57,7 @@ class CoreClock {
   Timestamp loaded_at_;
   Timestamp last_pass_;
   Timestamp last_tick_;
+  Timestamp last_review_;
 };
 
 }  // namespace switchyard::scheduler

@@ -119,15 +119,17 @@ bool HasUnblamedWorker(const State& state, const Run& run, const ResourceNeed& n
   });
 }
 
-// A checkpoint store that the run must wait for; empty: any worker will do.
-std::string NeededStore(const State& state, const Run& run, Timestamp now) {
+// A checkpoint store that the run must wait for; empty: any worker will do. Workers on which it has
+// failed are not waited for while it shuns them.
+std::string NeededStore(const State& state, const Run& run, Timestamp now, bool shuns_blamed) {
   if (run.checkpoints.empty() || now - run.queued_since >= kCheckpointWait) return {};
   const std::string& store = run.checkpoints.back().store;
   if (store.empty()) return {};
   const ResourceNeed need = NeedOf(run);
   for (const auto& [id, worker] : state.workers) {
     if (worker.row.checkpoint_store == store && worker.IsPlaceable() &&
-        MisfitOf(worker, run, need) == Misfit::kNone) {
+        MisfitOf(worker, run, need) == Misfit::kNone &&
+        !(shuns_blamed && IsExcluded(run, worker.row.id))) {
       return store;
     }
   }
@@ -168,16 +170,18 @@ class Planner {
     const uint64_t active = ActiveOf(state_, run.row.sweep) + placed_[run.row.sweep];
     if (run.row.max_parallel > 0 && active >= run.row.max_parallel) return Verdict::kMaxParallel;
     const ResourceNeed need = NeedOf(run);
-    const std::string store = NeededStore(state_, run, now_);
     const bool shuns_blamed =
         !run.status.evidence.workers.empty() && HasUnblamedWorker(state_, run, need);
+    const std::string store = NeededStore(state_, run, now_, shuns_blamed);
+    const auto may_take = [&](const Worker& worker) {
+      return MisfitOf(worker, run, need) == Misfit::kNone &&
+             (store.empty() || worker.row.checkpoint_store == store) &&
+             !(shuns_blamed && IsExcluded(run, worker.row.id));
+    };
     Capacity* best = nullptr;
     bool only_reserved = false;
     for (Capacity& capacity : workers_) {
-      if (MisfitOf(*capacity.worker, run, need) != Misfit::kNone) continue;
-      if (!HasRoom(capacity, run, need)) continue;
-      if (!store.empty() && capacity.worker->row.checkpoint_store != store) continue;
-      if (shuns_blamed && IsExcluded(run, capacity.worker->row.id)) continue;
+      if (!may_take(*capacity.worker) || !HasRoom(capacity, run, need)) continue;
       if (capacity.worker == reserved_ && !EndsBeforeReservation(run)) {
         only_reserved = true;
         continue;
@@ -188,7 +192,7 @@ class Planner {
       }
     }
     if (best == nullptr) {
-      Reserve(run, need);
+      Reserve(may_take);
       if (!store.empty()) return Verdict::kStore;
       if (only_reserved) return Verdict::kReserved;
       return shuns_blamed ? Verdict::kBlamed : Verdict::kNoRoom;
@@ -262,13 +266,14 @@ class Planner {
     return now_.ms + static_cast<int64_t>(left) <= reserved_until_;
   }
 
-  // Only the first run that waits for slots gets a reservation.
-  void Reserve(const Run& run, const ResourceNeed& need) {
+  // Only the first run that waits for slots gets a reservation, of a worker that it may use.
+  template <typename MayTake>
+  void Reserve(const MayTake& may_take) {
     if (reserved_ != nullptr) return;
     std::tuple<int64_t, size_t> best;
     for (const Capacity& capacity : workers_) {
       const Worker& worker = *capacity.worker;
-      if (MisfitOf(worker, run, need) != Misfit::kNone) continue;
+      if (!may_take(worker)) continue;
       const std::tuple<int64_t, size_t> candidate{FreeAt(state_, worker, now_), worker.held.size()};
       if (reserved_ == nullptr || candidate < best) {
         reserved_ = &worker;

@@ -120,6 +120,36 @@ TEST(PlanPlacements, ResumesWhereTheCheckpointIs) {
   EXPECT_EQ(plan[0].resume->step, 40u);
 }
 
+// A run that waits for its checkpoint's store reserves a worker that reaches it, not one that it
+// would not take: others use that one.
+TEST(PlanPlacements, ReservesOnlyWhatTheRunMayTake) {
+  World world;
+  const WorkerId here = world.AddWorker(1, 1, "disk-a");
+  world.Submit(1, 1, {.priority = 5});
+  world.Place();
+  const RunId run = World::RunOf(101);
+  world.Beat(here, {world.Report(run, RecordState::kRunning)});
+  world.Lines(run, 1, 2,
+              {{.kind = LineFact::Kind::kCheckpoint,
+                .seq = 2,
+                .from = {},
+                .step = 40,
+                .digest = "d",
+                .bytes = 9,
+                .path = "/ckpt/40"}});
+  world.Beat(here, {world.Exit(run, 69, EndClass::kInfra, false, 2)});
+  world.Submit(2, 1, {.priority = 9});
+  world.Place();
+  const WorkerId other = world.AddWorker(2, 1, "disk-b");
+  world.Submit(3, 1);
+  world.Advance(5000);
+  world.Do(Tick{});
+  ASSERT_EQ(world.state().FindRun(run)->status.state, RunState::kQueued);
+  const auto plan = PlanPlacements(world.state(), world.now().now, 200);
+  EXPECT_EQ(RunsOf(plan), (std::vector{World::RunOf(301)}));
+  EXPECT_EQ(plan[0].worker, other);
+}
+
 // The words of the planner: what is needed, and what there is.
 TEST(Explain, SaysWhyARunWaits) {
   World world;
