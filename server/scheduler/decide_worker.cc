@@ -54,10 +54,12 @@ bool ObserveMember(Draft& draft, const Attempt& attempt, const MemberReport& rep
       }
       return changed;
     case RecordState::kRefused:
-      // A record that was launched cannot be refused: what it says now is not believed.
+      // A record that was launched cannot be refused: the worker was through with the attempt, and
+      // this coordinator was restored from before that. M9: it has no record of it any more.
       if (member.state != MemberState::kPending && member.state != MemberState::kPrepared) {
-        draft.Stale(StaleKind::kUnknownAttempt);
-        return changed;
+        LoseAttempt(draft, epoch, StrCat("the worker has no record of it: ", report.reason),
+                    /*is_crash=*/false, random);
+        return true;
       }
       member.evidence = report.reason;
       member.end_class = EndClass::kInfra;

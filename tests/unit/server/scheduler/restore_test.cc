@@ -3,6 +3,7 @@
 
 #include "server/scheduler/apply.h"
 #include "server/scheduler/lease_policy.h"
+#include "tests/unit/server/scheduler/world.h"
 
 namespace switchyard::scheduler {
 namespace {
@@ -65,6 +66,21 @@ TEST(RestoreTest, AWallClockSetBackDelaysNoRun) {
   const Now now{.now = {1000}, .unix_ms = day_ms};
   const State state = Restore(rows, now);
   EXPECT_EQ(state.FindRun(rows.runs[0].id)->not_before, now.now + kBackoffMax);
+}
+
+// A coordinator that was restored from before the end of an attempt asks its worker for it. That
+// one was through with it and refuses: the attempt is lost and its run goes on, instead of waiting.
+TEST(RestoreTest, ARefusalOfALaunchedAttemptEndsIt) {
+  World world;
+  const WorkerId worker = world.AddWorker(1, 1);
+  world.Submit(1, 1);
+  world.Place();
+  const RunId run = World::RunOf(101);
+  world.Beat(worker, {world.Report(run, RecordState::kRunning)});
+  MemberReport report = world.Report(run, RecordState::kRefused);
+  report.reason = "old_generation: 1, the coordinator is of generation 2";
+  world.Beat(worker, {report});
+  EXPECT_EQ(world.StateOf(run), RunState::kBackoff);
 }
 
 }  // namespace
