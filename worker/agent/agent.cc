@@ -360,6 +360,7 @@ void Agent::Impl::Execute() {
     for (const AttemptKey& key : actions.terminate) trainers->Signal(key, SIGTERM);
     for (const AttemptKey& key : actions.kill) trainers->Kill(key);
     for (const AttemptKey& key : actions.drop) trainers->Drop(key);
+    for (const AttemptKey& key : actions.resend) trainers->Resend(key);
     if (actions.seen_changed) KeepSeen();
     if (actions.heartbeat) contact->WantHeartbeat();
     if (record_log->wants_compaction()) Compact();

@@ -40,13 +40,15 @@ void Actions::Append(Actions more) {
   move(more.terminate, terminate);
   move(more.kill, kill);
   move(more.drop, drop);
+  move(more.resend, resend);
   seen_changed |= more.seen_changed;
   heartbeat |= more.heartbeat;
 }
 
 bool Actions::IsEmpty() const {
   return prepare.empty() && records.empty() && spawn.empty() && leases.empty() && stops.empty() &&
-         dump.empty() && terminate.empty() && kill.empty() && drop.empty() && !seen_changed;
+         dump.empty() && terminate.empty() && kill.empty() && drop.empty() && resend.empty() &&
+         !seen_changed;
 }
 
 void AgentState::Restore(Record record) {
@@ -71,8 +73,7 @@ Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
   const bool is_new = SWITCHYARD_GUARD(X11, desired.rev > applied_);
   if (is_new) {
     if (desired.rev.generation != applied_.generation) {
-      // A restored coordinator may have forgotten what an earlier one was through with.
-      for (auto& [key, record] : records_) record.gc = false;
+      ForgetAcknowledgements(applied_.generation != 0, &actions);
     }
     for (const Wanted& wanted : desired.want) {
       const auto it = records_.find(wanted.key);
@@ -118,6 +119,18 @@ Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
     DropIfDone(it->second, &actions);
   }
   return actions;
+}
+
+// A restored coordinator may have forgotten what an earlier one was through with, and lines that
+// the earlier one had acknowledged.
+void AgentState::ForgetAcknowledgements(bool may_have_sent, Actions* actions) {
+  for (auto& [key, record] : records_) {
+    record.gc = false;
+    const bool has_lines = record.is_live() || record.end.last_seq > 0;
+    if (!may_have_sent || !has_lines) continue;
+    record.spooled = false;
+    actions->resend.push_back(key);
+  }
 }
 
 // Every wanted attempt gets an explicit record before the revision moves.

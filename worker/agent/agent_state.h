@@ -107,6 +107,7 @@ struct Actions {
   std::vector<AttemptKey> terminate;  // SIGTERM to the trainer
   std::vector<AttemptKey> kill;       // SIGKILL to its whole session
   std::vector<AttemptKey> drop;       // remove the payload
+  std::vector<AttemptKey> resend;     // send its lines again from the durable watermark
   bool seen_changed = false;          // (generation, boot) of the coordinator to be kept
   bool heartbeat = false;             // the observed set has changed: tell at once
 
@@ -165,6 +166,7 @@ class AgentState {
   bool IsIdle() const;
 
  private:
+  void ForgetAcknowledgements(bool may_have_sent, Actions* actions);
   void Decide(const Wanted& wanted, uint32_t generation, uint64_t now_ns, Actions* actions);
   void RaiseStop(Record& record, Intent intent, uint64_t grace_ms, uint64_t now_ns,
                  Actions* actions);

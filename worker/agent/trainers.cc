@@ -185,6 +185,13 @@ void Trainers::Drop(AttemptKey key) {
   attempts_.erase(key);
 }
 
+void Trainers::Resend(AttemptKey key) {
+  Attempt* attempt = Find(key);
+  if (attempt == nullptr) return;
+  attempt->spooled = false;
+  attempt->upload->Resend();
+}
+
 void Trainers::ReadProgress(uint64_t now_ns) {
   for (auto& [key, attempt] : attempts_) {
     if (attempt.ended || !attempt.pidfd.is_valid()) continue;

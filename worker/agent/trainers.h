@@ -82,6 +82,8 @@ class Trainers {
   void Kill(AttemptKey key);
   // Removes the directory in idle time.
   void Drop(AttemptKey key);
+  // Its lines are sent again, also when all of them had been acknowledged.
+  void Resend(AttemptKey key);
 
   // Reads how far running trainers have come, and asks those with much unsent to record less.
   void ReadProgress(uint64_t now_ns);

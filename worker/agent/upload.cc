@@ -45,6 +45,14 @@ void Upload::Reset() {
   }
 }
 
+void Upload::Resend() {
+  gate_.refused = false;
+  must_rewind_ = true;
+  expect_ = durable_ + 1;
+  rewinds_ = 0;
+  AfterFlight();
+}
+
 void Upload::Tick(uint64_t now_ns) {
   if (unsent_since_ns_ == 0 && events_.has_grown()) unsent_since_ns_ = now_ns;
 }

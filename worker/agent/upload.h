@@ -34,6 +34,8 @@ class Upload : public std::enable_shared_from_this<Upload> {
   void End();
   // After a registration: tries again at once.
   void Reset();
+  // The coordinator was restored: what is not durable may be lost there, and is sent again.
+  void Resend();
 
   bool is_ended() const { return ended_; }
   // Ended, and everything is acknowledged or refused for good; nothing is in flight.

@@ -336,5 +336,32 @@ TEST_F(AgentStateTest, KeepsPayloadsForARestoredCoordinator) {
   EXPECT_THAT(state_.OnDesired(restored, now_).drop, ElementsAre(kA));
 }
 
+// Lines that an earlier life of the coordinator had acknowledged may be gone with a restore: what
+// has any is sent again, once per restore, and not before it is acknowledged anew may it go.
+TEST_F(AgentStateTest, SendsAgainToARestoredCoordinator) {
+  EXPECT_THAT(Desire({Want(kA), Want(kB, {1})}).resend, IsEmpty());
+  state_.OnSpawned(kA, "", now_);
+  state_.OnSpawned(kB, "", now_);
+  state_.OnEnded(kA, {.last_seq = 5}, now_);
+  state_.OnSpooled(kA);
+  Desired restored = Reply({Want(kB, {1})}, {kA});
+  restored.rev = {.generation = 2, .boot = 1, .n = 1};
+  const Actions actions = state_.OnDesired(restored, now_);
+  EXPECT_THAT(actions.resend, ElementsAre(kA, kB));
+  EXPECT_THAT(actions.drop, IsEmpty());
+  EXPECT_THAT(state_.OnSpooled(kA).drop, ElementsAre(kA));
+  restored.rev.n = 2;
+  EXPECT_THAT(state_.OnDesired(restored, now_).resend, IsEmpty());
+}
+
+// What never ran has no lines, and a fresh agent has sent none yet.
+TEST_F(AgentStateTest, HasNothingToSendAgain) {
+  Run(kA);
+  state_.OnEnded(kA, {}, now_);
+  Desired restored = Reply({});
+  restored.rev = {.generation = 2, .boot = 1, .n = 1};
+  EXPECT_THAT(state_.OnDesired(restored, now_).resend, IsEmpty());
+}
+
 }  // namespace
 }  // namespace switchyard::agent

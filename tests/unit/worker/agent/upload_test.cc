@@ -93,6 +93,21 @@ TEST_F(UploadTest, RewindsToWhatTheCoordinatorExpects) {
   EXPECT_EQ(upload_->committed(), 4u);
 }
 
+// What a restored coordinator may have lost is sent again although every line was acknowledged.
+TEST_F(UploadTest, SendsAgainWhatIsNotDurable) {
+  Write(1, 4);
+  upload_->End();
+  upload_->Flush();
+  Answer(0, {.committed = 2, .durable = 2, .credit_bytes = 64 << 20});
+  Answer(0, {.committed = 4, .durable = 2, .credit_bytes = 64 << 20});
+  ASSERT_TRUE(upload_->is_done());
+  upload_->Resend();
+  EXPECT_FALSE(upload_->is_done());
+  EXPECT_EQ(InFlight(), (Seqs{3}));
+  Answer(0, Committed(4));
+  EXPECT_TRUE(upload_->is_done());
+}
+
 // A coordinator that was restored gets again what it has lost.
 TEST_F(UploadTest, SendsARestoredCoordinatorWhatItLost) {
   Write(1, 6);
