@@ -295,7 +295,9 @@ void EvaluateEnd(Draft& draft, Epoch epoch, uint64_t random) {
   if (is_exited && root.exit_code == kExitStopped && status.stop_reason == StopReason::kNone) {
     status.stop_reason = StopReason::kPreempt;
   }
-  switch (status.stop_reason) {
+  // The reason decides, not how hard it was stopped: a kill for another cause is no cancel.
+  const bool by_intent = SWITCHYARD_GUARD(X25, false);
+  switch (by_intent && status.intent == Intent::kKill ? StopReason::kKill : status.stop_reason) {
     case StopReason::kCancel:
     case StopReason::kKill:
       return end(AttemptState::kCancelled, EndClass::kStopped);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "common/base/guard.h"
+
 namespace switchyard::scheduler {
 namespace {
 
@@ -44,7 +46,8 @@ std::optional<Milliseconds> ReplaceAfter(Profile profile, const LeasePolicy& pol
     case Profile::kResilient:
       return policy.resilient.replace;
     case Profile::kExclusive:
-      return policy.exclusive.replace;
+      // The kill time K is part of it.
+      return policy.exclusive.replace - Milliseconds(SWITCHYARD_GUARD(X12, false) ? 16'000 : 0);
     case Profile::kLocal:
       return std::nullopt;
   }

@@ -24,6 +24,8 @@ constexpr int kInFlightMax = 2;
 constexpr int kSigKill = 9;
 constexpr int kSigTerm = 15;
 constexpr Nanos kLockWait = 5 * kSec;
+constexpr Nanos kHousekeeping = 5 * kSec;
+constexpr int kBatchesInFlight = 4;
 
 scheduler::EndClass ClassOf(const std::string& name) {
   for (uint8_t i = 1; i <= static_cast<uint8_t>(scheduler::EndClass::kTimeout); ++i) {
@@ -53,7 +55,10 @@ scheduler::MemberReport ReportOf(const Record& record) {
     case RecordState::kRefused:
       report.state = scheduler::RecordState::kRefused;
       break;
+    case RecordState::kNone:
+      break;
   }
+  if (record.wedged) report.state = scheduler::RecordState::kWedged;
   report.exit_code = record.end.exit_code;
   report.signal = record.end.signal;
   report.end_class = ClassOf(record.end.end_class);
@@ -82,7 +87,7 @@ void AgentShell::Boot() {
   in_flight_ = 0;
   hb_seq_ = 0;
   nonce_.clear();
-  hb_sent_ = hb_due_ = register_at_ = wake_at_ = 0;
+  hb_sent_ = hb_due_ = register_at_ = wake_at_ = housekeeping_at_ = 0;
   hb_wanted_ = false;
   register_failures_ = 0;
   ++h_.incarnation;
@@ -231,7 +236,8 @@ AttemptEnd AgentShell::Evaluate(AttemptKey key, uint64_t launch_boot,
   AttemptDir& dir = h_.dirs.at(key);
   if (dir.is_torn) w_.See(Point::torn_tail_cut);
   dir.is_torn = false;
-  agent::EndFacts facts{.agent_reason = {},
+  const Record* known = state->Find(key);
+  agent::EndFacts facts{.agent_reason = known == nullptr ? "" : known->agent_reason,
                         .host_restarted = launch_boot != h_.boot,
                         .wait = wait,
                         .stop_requested = stop_requested || attempts_[key].killed,
@@ -398,6 +404,7 @@ bool AgentShell::Execute() {
       w_.Fail("S8", StrCat("a signal for ", key.epoch, " reaches somebody else's process"));
     }
   };
+  for (size_t i = 0; i < actions.dump.size(); ++i) w_.See(Point::hang_detected);
   for (const AttemptKey& key : actions.terminate) {
     w_.See(Point::terminated_before_deadline);
     signal(key, kSigTerm);
@@ -420,6 +427,7 @@ bool AgentShell::Execute() {
     attempts_.erase(key);
     if (w_.CrashesAt(Site::kAgentAfterDrop, this)) return false;
   }
+  for (const AttemptKey& key : actions.resend) Resend(key);
   if (actions.seen_changed) {
     h_.seen_generation = state->applied().generation;
     h_.seen_boot = state->applied().boot;
@@ -432,6 +440,7 @@ void AgentShell::Turnaround() {
   const Nanos now = w_.engine.now();
   state->SetDiskLow(now < h_.disk_full_until);
   if (now < h_.disk_full_until) w_.See(Point::worker_disk_low);
+  ReadProgress();
   if (h_.Boottime() >= state->NextTick()) Queue(state->OnTick(h_.Boottime()));
   while (!pending_.IsEmpty()) {
     if (!Execute()) return;
@@ -439,9 +448,9 @@ void AgentShell::Turnaround() {
   hb_wanted_ |= std::exchange(pending_.heartbeat, false);
   // Fenced from outside instead of by the trainer itself.
   if (SWITCHYARD_GUARD(X15, false)) {
-    for (const auto& trainer : h_.trainers) {
+    for (Trainer* trainer : std::vector<Trainer*>(h_.live)) {
       const AttemptDir* dir = h_.FindDir(trainer->key());
-      if (!trainer->is_gone && dir != nullptr && dir->lease.IsPast(h_.Boottime())) {
+      if (dir != nullptr && dir->lease.IsPast(h_.Boottime())) {
         trainer->Signal(kSigKill);
       }
     }
@@ -453,7 +462,7 @@ void AgentShell::Turnaround() {
       attempt.flush_at = 0;
       SendEvents(key);
       CheckSpooled(key);
-    } else if (attempt.ended && !attempt.in_flight && now >= attempt.retry_at) {
+    } else if (attempt.ended && attempt.in_flight == 0 && now >= attempt.retry_at) {
       SendEvents(key);
       CheckSpooled(key);
     }
@@ -634,17 +643,31 @@ void AgentShell::OnHeartbeatReply(const Result<agent::Desired>& reply, Nanos sen
 
 // ---------------------------------------------------------------- events
 
+// As worker/agent/upload.cc: up to four batches in flight, a rewind when the coordinator lacks
+// lines.
 void AgentShell::SendEvents(AttemptKey key) {
   const auto it = attempts_.find(key);
   if (it == attempts_.end()) return;
   Attempt& attempt = it->second;
   const AttemptDir* dir = h_.FindDir(key);
-  if (!registered_ || attempt.in_flight || attempt.refused || attempt.spooled || dir == nullptr ||
-      w_.engine.now() < attempt.retry_at || attempt.acked >= dir->lines.size()) {
+  if (!registered_ || attempt.refused || attempt.spooled || attempt.must_rewind || dir == nullptr ||
+      w_.engine.now() < attempt.retry_at) {
     return;
   }
-  const uint64_t first = attempt.acked + 1;
-  const uint64_t n = std::min<uint64_t>(w_.lines_per_batch, dir->lines.size() - attempt.acked);
+  while (attempt.sent < dir->lines.size() &&
+         (attempt.in_flight == 0 || (attempt.has_credit && attempt.in_flight < kBatchesInFlight))) {
+    SendBatch(key, attempt, *dir);
+  }
+}
+
+void AgentShell::SendBatch(AttemptKey key, Attempt& attempt, const AttemptDir& dir) {
+  // An agent that starts anew begins with what is there.
+  attempt.acked = std::max(attempt.acked, dir.deleted);
+  attempt.sent = std::max(attempt.sent, dir.deleted);
+  const uint64_t first = attempt.sent + 1;
+  const uint64_t n = std::min<uint64_t>(w_.lines_per_batch, dir.lines.size() - attempt.sent);
+  attempt.sent += n;
+  ++attempt.in_flight;
   scheduler::Append event{.run = {*Uuid::Parse(attempt.run_id)},
                           .ordinal = attempt.ordinal,
                           .epoch = {key.epoch},
@@ -654,8 +677,8 @@ void AgentShell::SendEvents(AttemptKey key) {
                           .n = n,
                           .lines = {},
                           .random = w_.random.Next()};
-  const std::vector<Line> lines(dir->lines.begin() + static_cast<int64_t>(attempt.acked),
-                                dir->lines.begin() + static_cast<int64_t>(attempt.acked + n));
+  std::vector<Line> lines(dir.lines.begin() + static_cast<int64_t>(first - 1),
+                          dir.lines.begin() + static_cast<int64_t>(first - 1 + n));
   for (uint64_t i = 0; i < n; ++i) {
     const Line& line = lines[i];
     scheduler::LineFact fact{.seq = first + i, .step = line.step, .digest = {}, .path = {}};
@@ -668,56 +691,133 @@ void AgentShell::SendEvents(AttemptKey key) {
       fact.kind = scheduler::LineFact::Kind::kCheckpoint;
       fact.path = StrCat(key.epoch, "-", line.step);
     } else {
+      if (line.kind == LineKind::kMetric) event.last_step = std::max(event.last_step, line.step);
       continue;
     }
     event.lines.push_back(std::move(fact));
   }
-  attempt.in_flight = true;
+  const auto call = std::make_shared<std::pair<scheduler::Append, std::vector<Line>>>(
+      std::move(event), std::move(lines));
   w_.Call<AppendReply>(
       h_, kAppendTimeout,
-      [this, event, lines](Reply<AppendReply> done) { w_.coordinator.Append(event, lines, done); },
+      [this, call](Reply<AppendReply> done) {
+        w_.coordinator.Append(call->first, call->second, done);
+      },
       [this, key](const Result<AppendReply>& reply) {
-        const auto found = attempts_.find(key);
-        if (!state || found == attempts_.end()) return;
-        Attempt& attempt = found->second;
-        attempt.in_flight = false;
-        const Nanos now = w_.engine.now();
-        if (!reply.ok()) {
-          if (reply.status().code() == Code::kFailedPrecondition) attempt.refused = true;
-          const Nanos span =
-              std::min<Nanos>(10 * kSec, (kSec / 5) << std::min<uint32_t>(attempt.failures, 10));
-          attempt.retry_at = now + span / 2 + w_.random.Below(span / 2);
-          ++attempt.failures;
-          if (attempt.flush_at == 0) attempt.flush_at = attempt.retry_at;
-        } else {
-          const uint64_t before = attempt.acked;
-          const uint64_t told = reply->expect != 0 ? reply->expect - 1 : reply->committed;
-          const uint64_t size = h_.dirs.contains(key) ? h_.dirs.at(key).lines.size() : 0;
-          attempt.acked = std::min(told, size);
-          if (attempt.acked < before) w_.See(Point::restore_rewind);
-          const auto stored = w_.image.attempts.find(Epoch{key.epoch});
-          World::AttemptFacts& facts = w_.attempt_facts[Epoch{key.epoch}];
-          if (reply->expect == 0 && !facts.is_rewound &&
-              (stored == w_.image.attempts.end() ||
-               stored->second.lines.size() < reply->committed)) {
-            w_.Fail("S10", StrCat("lines of ", key.epoch, " through ", reply->committed,
-                                  " were acknowledged and are not stored"));
-          }
-          facts.acked_told = std::max(facts.acked_told, reply->committed);
-          attempt.failures = attempt.acked != before ? 0 : attempt.failures + 1;
-          attempt.retry_at = attempt.acked != before ? now : now + kFlush;
-          if (attempt.acked < size && attempt.flush_at == 0) {
-            attempt.flush_at = attempt.retry_at + (attempt.ended ? 0 : kFlush);
-          }
-        }
+        if (!state || !attempts_.contains(key)) return;
+        OnAppend(key, reply);
         CheckSpooled(key);
         Turnaround();
       });
 }
 
+void AgentShell::OnAppend(AttemptKey key, const Result<AppendReply>& reply) {
+  Attempt& attempt = attempts_.at(key);
+  --attempt.in_flight;
+  const Nanos now = w_.engine.now();
+  if (!reply.ok()) {
+    attempt.must_rewind = true;
+    if (reply.status().code() == Code::kFailedPrecondition) attempt.refused = true;
+    const Nanos span =
+        std::min<Nanos>(10 * kSec, (kSec / 5) << std::min<uint32_t>(attempt.failures, 10));
+    attempt.retry_at = now + span / 2 + w_.random.Below(span / 2);
+    ++attempt.failures;
+    return AfterFlight(key, attempt);
+  }
+  World::AttemptFacts& facts = w_.attempt_facts[Epoch{key.epoch}];
+  const auto stored = w_.image.attempts.find(Epoch{key.epoch});
+  if (reply->expect == 0 && !facts.is_rewound &&
+      (stored == w_.image.attempts.end() || stored->second.lines.size() < reply->committed)) {
+    w_.Fail("S10", StrCat("lines of ", key.epoch, " through ", reply->committed,
+                          " were acknowledged and are not stored"));
+  }
+  facts.acked_told = std::max(facts.acked_told, reply->committed);
+  attempt.durable = std::max(attempt.durable, std::min(reply->durable, reply->committed));
+  attempt.has_credit = reply->has_credit;
+  const AttemptDir* dir = h_.FindDir(key);
+  const uint64_t size = dir == nullptr ? 0 : dir->lines.size();
+  if (reply->expect != 0) {
+    if (dir != nullptr && reply->expect <= dir->deleted) {
+      w_.Fail("S10", StrCat("line ", reply->expect, " of ", key.epoch,
+                            " is asked for and was deleted, with ", dir->deleted, " lines"));
+    }
+    attempt.must_rewind = true;
+    attempt.expect = attempt.expect == 0 ? reply->expect : std::min(attempt.expect, reply->expect);
+  } else if (reply->committed > attempt.acked) {
+    if (reply->committed > attempt.sent) w_.See(Point::batches_overtook);
+    attempt.acked = std::min(reply->committed, size);
+    attempt.sent = std::max(attempt.sent, attempt.acked);
+    attempt.failures = attempt.rewinds = 0;
+    if (attempt.expect <= attempt.acked) attempt.expect = 0;
+    DeleteSegments(key, attempt, reply->committed);
+  }
+  if (!attempt.has_credit) attempt.retry_at = std::max(attempt.retry_at, now + kFlush);
+  AfterFlight(key, attempt);
+}
+
+void AgentShell::AfterFlight(AttemptKey key, Attempt& attempt) {
+  const Nanos now = w_.engine.now();
+  if (attempt.in_flight == 0 && (attempt.must_rewind || attempt.sent > attempt.acked)) {
+    if (attempt.expect != 0 && attempt.expect <= attempt.acked) {
+      attempt.acked = attempt.expect - 1;
+      w_.See(Point::restore_rewind);
+    }
+    attempt.sent = attempt.acked;
+    attempt.must_rewind = false;
+    attempt.expect = 0;
+    if (attempt.rewinds > 0) {
+      const Nanos span =
+          std::min<Nanos>(10 * kSec, (kSec / 5) << std::min<uint32_t>(attempt.rewinds, 10));
+      attempt.retry_at = std::max(attempt.retry_at, now + w_.random.Below(span));
+    }
+    ++attempt.rewinds;
+  }
+  const AttemptDir* dir = h_.FindDir(key);
+  if (dir != nullptr && attempt.sent < dir->lines.size() && attempt.flush_at == 0) {
+    attempt.flush_at = std::max(attempt.retry_at, now + (attempt.ended ? 0 : kFlush));
+  }
+  if (attempt.ended) SendEvents(key);
+}
+
+// The coordinator was restored: what is not durable may be lost there, and is sent again.
+void AgentShell::Resend(AttemptKey key) {
+  const auto it = attempts_.find(key);
+  if (it == attempts_.end()) return;
+  w_.See(Point::resent_after_restore);
+  Attempt& attempt = it->second;
+  attempt.spooled = attempt.refused = false;
+  attempt.must_rewind = true;
+  attempt.expect = attempt.durable + 1;
+  attempt.rewinds = 0;
+  AfterFlight(key, attempt);
+  CheckSpooled(key);
+}
+
+// Segments go once a backup holds their lines.
+void AgentShell::DeleteSegments(AttemptKey key, const Attempt& attempt, uint64_t committed) {
+  AttemptDir* dir = h_.FindDir(key);
+  if (dir == nullptr) return;
+  const uint64_t through = SWITCHYARD_GUARD(X27, false) ? committed : attempt.durable;
+  const uint64_t kept = std::min<uint64_t>(through, dir->synced);
+  if (kept <= dir->deleted) return;
+  dir->deleted = kept;
+  w_.See(Point::segments_deleted);
+}
+
+void AgentShell::ReadProgress() {
+  if (w_.engine.now() < housekeeping_at_) return;
+  housekeeping_at_ = w_.engine.now() + kHousekeeping;
+  for (const auto& [key, attempt] : attempts_) {
+    if (attempt.ended || attempt.pid == 0) continue;
+    const AttemptDir* dir = h_.FindDir(key);
+    if (dir != nullptr) state->OnProgress(key, dir->progress, h_.Boottime());
+  }
+}
+
 void AgentShell::CheckSpooled(AttemptKey key) {
   const auto it = attempts_.find(key);
-  if (it == attempts_.end() || !it->second.ended || it->second.spooled || it->second.in_flight) {
+  if (it == attempts_.end() || !it->second.ended || it->second.spooled ||
+      it->second.in_flight > 0) {
     return;
   }
   const AttemptDir* dir = h_.FindDir(key);

@@ -40,7 +40,8 @@ scheduler::WorkerContact ContactOf(const scheduler::Worker& worker) {
 
 std::string ClientCall::body() const {
   return StrCat(static_cast<int>(kind), " ", document, " ", run.value.ToString(), " ",
-                sweep.value.ToString());
+                sweep.value.ToString(), " ", worker.value.ToString(), " ", static_cast<int>(verb),
+                " ", static_cast<int>(worker_verb), " ", deadline_ms);
 }
 
 Timestamp Coordinator::Steady() const {
@@ -333,6 +334,7 @@ void Coordinator::RunTick() {
   const Nanos now = w_.engine.now();
   std::vector<Input> group;
   const auto refuse = [](const Status&) {};
+  needs_schedule_ |= clock_.TakeReview(Steady());
   if (!clock_.MayExpire(Steady())) w_.See(Point::restart_grace_held);
   if (clock_.MayExpire(Steady()) && !is_degraded) {
     group.push_back(
@@ -352,16 +354,9 @@ void Coordinator::RunTick() {
                  }
                  const scheduler::Attempt* lost = state->FindAttempt(attempt->epoch);
                  if (lost == nullptr) continue;
-                 const World::WorkerFacts& facts = w_.worker_facts[lost->row.worker];
-                 const Nanos silent = w_.coordinator_ran - facts.heard_running;
-                 if (silent + 3 * kSec <
-                     static_cast<Nanos>(
-                         scheduler::ReplaceAfter(scheduler::Profile::kResilient)->count()) *
-                         kMs) {
-                   w_.Fail("L6", StrCat("attempt ", attempt->epoch.value,
-                                        " lost although its worker was heard ", silent / kMs,
-                                        " ms of running time ago"));
-                 }
+                 const scheduler::Run* run = state->FindRun(lost->row.run);
+                 CheckLostBySilence(*lost, run == nullptr ? scheduler::Profile::kResilient
+                                                          : run->row.policy.profile);
                }
              },
          .refuse = refuse});
@@ -382,6 +377,27 @@ void Coordinator::RunTick() {
   if (process.life() != life) return;
   EndParked();
   RequestProposals();
+}
+
+// L6, and S8 of `exclusive` runs: the coordinator has run long enough without a word from the
+// worker, and the process is gone where it was killable within K.
+void Coordinator::CheckLostBySilence(const scheduler::Attempt& lost, scheduler::Profile profile) {
+  const World::WorkerFacts& facts = w_.worker_facts[lost.row.worker];
+  const Nanos silent = w_.coordinator_ran - facts.heard_running;
+  const auto least = static_cast<Nanos>(scheduler::ReplaceAfter(profile)->count()) * kMs;
+  if (silent + 3 * kSec < least && !mutant::IsRemoved(mutant::X12)) {
+    w_.Fail("L6", StrCat("attempt ", lost.row.epoch.value, " lost although its worker was heard ",
+                         silent / kMs, " ms of running time ago"));
+  }
+  if (profile != scheduler::Profile::kExclusive) return;
+  w_.See(Point::exclusive_replaced);
+  const Trainer* trainer = w_.HostOf(lost.row.worker).FindTrainer({lost.row.epoch.value, 0});
+  constexpr Nanos kKillMax = 10 * kSec;
+  if (trainer == nullptr || trainer->process.is_stopped() || trainer->slow_exit > kKillMax) return;
+  const Nanos awake = std::max(trainer->awake_since, trainer->starved_until);
+  if (w_.engine.now() < awake + 2 * kSec + trainer->slow_exit) return;
+  w_.Fail("S8", StrCat("attempt ", lost.row.epoch.value,
+                       " is declared lost and its process is still there"));
 }
 
 // ---------------------------------------------------------------- workers
@@ -440,6 +456,7 @@ void Coordinator::Heartbeat(scheduler::Heartbeat event, Reply<agent::Desired> do
                 turn.releases.push_back([done, status = decision.status] { done(status); });
                 return;
               }
+              if (SWITCHYARD_GUARD(X22, false)) PublishStaged(turn, shared->worker);
               for (const Change& change : decision.changes) {
                 const auto* status = std::get_if<scheduler::AttemptStatus>(&change);
                 if (status == nullptr || status->state != scheduler::AttemptState::kLost) continue;
@@ -468,6 +485,25 @@ void Coordinator::Heartbeat(scheduler::Heartbeat event, Reply<agent::Desired> do
                   });
             },
         .refuse = [done](const Status& status) { done(status); }});
+}
+
+// Without C2: what lies in the store counts as soon as it is there.
+void Coordinator::PublishStaged(Turn& turn, WorkerId worker) {
+  for (const auto& [path, file] : w_.stores[w_.HostOf(worker).store]) {
+    const scheduler::Attempt* attempt = state->FindAttempt(file.epoch);
+    if (attempt == nullptr || attempt->row.worker != worker || IsTerminal(attempt->status.state) ||
+        w_.image.checkpoints[file.run].contains({file.epoch, file.step})) {
+      continue;
+    }
+    const Change change = scheduler::CheckpointRow{.run = file.run,
+                                                   .epoch = file.epoch,
+                                                   .step = file.step,
+                                                   .digest = {},
+                                                   .path = path,
+                                                   .store = w_.HostOf(worker).store};
+    scheduler::Apply(std::span(&change, 1), turn.now, &*state);
+    turn.rows.emplace_back(change);
+  }
 }
 
 bool Coordinator::HasNews(const scheduler::Worker& worker) const {
@@ -565,7 +601,10 @@ void Coordinator::Append(scheduler::Append event, std::vector<Line> lines,
     w_.See(Point::append_refused_degraded);
     // An acknowledgement of what could not be written.
     if (SWITCHYARD_GUARD(X37, false)) {
-      done(AppendReply{.committed = shared->first.first_seq + shared->first.n - 1, .expect = 0});
+      done(AppendReply{.committed = shared->first.first_seq + shared->first.n - 1,
+                       .expect = 0,
+                       .durable = 0,
+                       .has_credit = true});
       return;
     }
     done(status);
@@ -592,9 +631,16 @@ void Coordinator::Append(scheduler::Append event, std::vector<Line> lines,
               } else if (answer.expect == 0) {
                 w_.See(Point::duplicate_batch);
               }
-              turn.releases.push_back([done, answer] {
-                done(AppendReply{.committed = answer.committed, .expect = answer.expect});
-              });
+              AppendReply reply{.committed = answer.committed,
+                                .expect = answer.expect,
+                                .durable = 0,
+                                .has_credit = !w_.random.Chance(w_.short_credits)};
+              if (!reply.has_credit) w_.See(Point::credits_short);
+              if (w_.backup.has_value()) {
+                const auto saved = w_.backup->attempts.find(event.epoch);
+                if (saved != w_.backup->attempts.end()) reply.durable = saved->second.lines.size();
+              }
+              turn.releases.push_back([done, reply] { done(reply); });
             },
         .refuse = refuse});
 }
@@ -637,6 +683,7 @@ std::vector<scheduler::PlannedRun> Coordinator::Plan(const Document& document, u
     plan.run.need.count = document.slots;
     plan.run.max_parallel = document.max_parallel;
     plan.run.timeout_ms = document.timeout_ms;
+    if (document.is_exclusive) plan.run.policy.profile = scheduler::Profile::kExclusive;
     plan.run.steps_total = document.steps;
     const auto valid = w_.image.FindValidRun(plan.run.run_key);
     if (valid.has_value()) plan.stored = *valid;
@@ -727,27 +774,46 @@ Result<uint64_t> Coordinator::DecideClient(Turn& turn, const ClientCall& call) {
       reply = event.sweep.id.value.low;
       break;
     }
-    case ClientCall::Kind::kCancelRun: {
-      if (const scheduler::Run* run = state->FindRun(call.run)) {
+    case ClientCall::Kind::kSteerRun: {
+      if (const scheduler::Run* run = state->FindRun(call.run); run != nullptr && call.IsEnd()) {
         if (run->status.state == RunState::kQueued) w_.See(Point::cancel_while_queued);
         if (run->status.state == RunState::kActive) w_.See(Point::cancel_while_active);
         if (run->status.state == RunState::kBackoff) w_.See(Point::cancel_in_backoff);
       }
-      const scheduler::Decision decision = Decide(
-          turn, scheduler::SteerRun{
-                    .run = call.run, .verb = scheduler::Verb::kCancel, .reason = "simulated"});
+      const scheduler::Decision decision =
+          Decide(turn, scheduler::SteerRun{.run = call.run,
+                                           .verb = call.verb,
+                                           .reason = "simulated",
+                                           .priority = static_cast<int32_t>(call.document)});
+      SWITCHYARD_RETURN_IF_ERROR(decision.status);
       reply = std::get<scheduler::SteerAnswer>(decision.answer).runs_affected;
       break;
     }
-    case ClientCall::Kind::kCancelSweep: {
+    case ClientCall::Kind::kSteerSweep: {
       if (const scheduler::Sweep* sweep = state->FindSweep(call.sweep)) {
         for (const RunId run : sweep->live_runs) {
           if (state->FindRun(run)->links.size() > 1) w_.See(Point::run_kept_by_other_sweep);
         }
       }
-      const scheduler::Decision decision = Decide(
-          turn, scheduler::SteerSweep{
-                    .sweep = call.sweep, .verb = scheduler::Verb::kCancel, .reason = "simulated"});
+      const scheduler::Decision decision =
+          Decide(turn, scheduler::SteerSweep{.sweep = call.sweep,
+                                             .verb = call.verb,
+                                             .reason = "simulated",
+                                             .priority = static_cast<int32_t>(call.document)});
+      SWITCHYARD_RETURN_IF_ERROR(decision.status);
+      reply = std::get<scheduler::SteerAnswer>(decision.answer).runs_affected;
+      break;
+    }
+    case ClientCall::Kind::kSteerWorker: {
+      scheduler::SteerWorker event{.worker = call.worker,
+                                   .verb = call.worker_verb,
+                                   .reason = "simulated",
+                                   .deadline_ms = {},
+                                   .random = w_.random.Next()};
+      if (call.deadline_ms > 0) event.deadline_ms = call.deadline_ms;
+      const scheduler::Decision decision = Decide(turn, event);
+      SWITCHYARD_RETURN_IF_ERROR(decision.status);
+      if (call.worker_verb == scheduler::WorkerVerb::kDrain) w_.See(Point::worker_drained);
       reply = std::get<scheduler::SteerAnswer>(decision.answer).runs_affected;
       break;
     }

@@ -27,7 +27,8 @@ namespace switchyard::simulation {
   X(host_crashed) X(lines_lost_in_host_crash) X(exit_record_lost) X(torn_tail_cut) \
   X(directory_lost) X(pid_reused) X(adoption_refused_start_time) X(spawn_waited_for_slot) \
   X(slot_busy) X(slow_exit) X(killed_at_stop_deadline) X(terminated_before_deadline) \
-  X(checkpoint_published) X(checkpoint_orphaned) X(resumed_from_checkpoint) \
+  X(checkpoint_published) X(checkpoint_orphaned) X(checkpoint_superseded) X(checkpoint_corrupt) \
+  X(resumed_from_checkpoint) \
   X(fell_back_to_older_checkpoint) X(resumed_on_other_worker) X(waited_for_checkpoint_store) \
   X(cancel_while_queued) X(cancel_while_active) X(cancel_in_backoff) X(finish_beats_cancel) \
   X(cancel_retried_same_reply) X(request_id_with_other_body) X(sweep_cancelled) \
@@ -35,7 +36,10 @@ namespace switchyard::simulation {
   X(run_failed) X(run_quarantined) X(run_timed_out) X(preempted_from_outside) \
   X(incomplete_exit_zero) X(payload_dropped) X(chunks_merged) X(unsynced_lines_survived) \
   X(suspended_past_lease) X(partition_healed) X(wall_jump) \
-  X(disk_full_lines_dropped) X(worker_disk_low)
+  X(disk_full_lines_dropped) X(worker_disk_low) X(worker_drained) X(worker_cordoned) \
+  X(exclusive_replaced) X(credits_short) X(batches_overtook) X(segments_deleted) \
+  X(resent_after_restore) X(hang_detected) X(run_paused) X(run_resumed) X(run_pruned) \
+  X(sweep_paused) X(killed_by_user) X(emptied_by_deadline)
 // clang-format on
 
 enum class Point : uint8_t {

@@ -22,7 +22,7 @@ const std::vector<Mix>& Mixes() {
       {.name = "leases",
        .kinds = {K::agent_kill, K::agent_stop, K::cut_both, K::cut_from_coordinator,
                  K::cut_to_coordinator, K::watchdog_starved, K::step_hung, K::host_suspend,
-                 K::trainer_stop, K::exit_slow, K::delay, K::loss},
+                 K::trainer_stop, K::exit_slow, K::delay, K::loss, K::clock_rate},
        .lease_share = 1.0},
       {.name = "launch",
        .kinds = {K::fork_server_slow, K::fork_server_kill, K::fork_server_slow_and_agent_kill,
@@ -47,7 +47,8 @@ const std::vector<Mix>& Mixes() {
                  K::trainer_fail}},
       {.name = "users",
        .kinds = {K::cancel_run, K::cancel_sweep, K::submit, K::request_id_again, K::trainer_term,
-                 K::exit_slow, K::coordinator_crash_point, K::loss, K::cut_both, K::agent_stop}},
+                 K::exit_slow, K::coordinator_crash_point, K::loss, K::cut_both, K::agent_stop,
+                 K::steer_run, K::steer_sweep, K::steer_worker}},
       {.name = "infra",
        .kinds = {K::trainer_kill, K::agent_kill, K::coordinator_kill},
        .infra_rate = 0.97,
@@ -98,6 +99,7 @@ std::pair<uint64_t, uint64_t> DurationOf(FaultKind kind, Random& random) {
     case K::loss:
     case K::doubling:
     case K::delay:
+    case K::credits_short:
       return {5000, 180'000};
     default:
       return {1, 1};
@@ -134,9 +136,6 @@ std::vector<Fault> DrawFaults(const Mix& mix, uint64_t seed, Nanos phase) {
     const double share = 0.15 + 0.1 * static_cast<double>(random.Below(6));
     for (size_t i = 0; i < kFaultKinds; ++i) {
       const auto kind = static_cast<FaultKind>(i);
-      // Only the mix `restore` goes back in time: agents do not send again yet what a coordinator
-      // had acknowledged before it was restored.
-      if (kind == K::coordinator_wal_loss || kind == K::coordinator_restore) continue;
       if (random.Chance(share)) kinds.push_back(kind);
     }
     if (kinds.empty()) kinds.push_back(K::agent_kill);

@@ -20,7 +20,8 @@ namespace switchyard::simulation {
   X(host_crash) X(host_pause) X(host_suspend) X(host_disk_full) X(pid_reuse) X(checkpoint_damage) \
   X(cut_to_coordinator) X(cut_from_coordinator) X(cut_both) X(loss) X(doubling) X(delay) \
   X(clock_rate) X(wall_jump) \
-  X(cancel_run) X(cancel_sweep) X(submit) X(request_id_again)
+  X(cancel_run) X(cancel_sweep) X(submit) X(request_id_again) \
+  X(steer_run) X(steer_sweep) X(steer_worker) X(credits_short)
 // clang-format on
 
 enum class FaultKind : uint8_t {

@@ -41,19 +41,17 @@ void Host::SetClock(double rate) {
   clock_base_ = Boottime();
   clock_since_ = w_.engine.now();
   rate_ = rate;
-  for (const auto& trainer : trainers) {
-    if (trainer->process.is_alive()) trainer->LeaseChanged();
-  }
+  for (Trainer* trainer : live) trainer->LeaseChanged();
 }
 
 // A frozen machine, or one that sleeps: its clock counts on.
 void Host::Pause(Nanos duration) {
   std::vector<Process*> stopped = {&agent.process, &fork_server.process};
   std::vector<Trainer*> frozen;
-  for (const auto& trainer : trainers) {
+  for (Trainer* trainer : live) {
     if (!trainer->process.is_alive()) continue;
     stopped.push_back(&trainer->process);
-    frozen.push_back(trainer.get());
+    frozen.push_back(trainer);
   }
   for (Process* process : stopped) process->Stop();
   w_.engine.At(w_.engine.now() + duration, [this, stopped, frozen] {
@@ -76,13 +74,14 @@ void Host::Crash(Nanos down) {
   w_.Trace("host ", index, " crashes");
   fork_server.HostCrashed();
   agent.HostCrashed();
-  for (const auto& trainer : trainers) trainer->VanishWithHost();
+  for (Trainer* trainer : live) trainer->VanishWithHost();
+  live.clear();
   foreign.clear();
   for (auto it = dirs.begin(); it != dirs.end();) {
     AttemptDir& dir = it->second;
     dir.lock_holder = nullptr;
     const uint64_t had = dir.lines.size();
-    const uint64_t kept = dir.synced + w_.random.Below(had - dir.synced + 1);
+    const uint64_t kept = std::max(dir.deleted, dir.synced + w_.random.Below(had - dir.synced + 1));
     if (kept < had) {
       dir.lines.resize(kept);
       dir.is_torn = w_.random.Chance(0.5);
@@ -121,15 +120,15 @@ void Host::BootUp() {
 }
 
 Trainer* Host::FindTrainer(agent::AttemptKey key) {
-  for (auto it = trainers.rbegin(); it != trainers.rend(); ++it) {
-    if ((*it)->key() == key && !(*it)->is_gone) return it->get();
+  for (auto it = live.rbegin(); it != live.rend(); ++it) {
+    if ((*it)->key() == key) return *it;
   }
   return nullptr;
 }
 
 Trainer* Host::FindProcess(uint32_t pid) {
-  for (auto it = trainers.rbegin(); it != trainers.rend(); ++it) {
-    if ((*it)->pid() == pid && !(*it)->is_gone) return it->get();
+  for (auto it = live.rbegin(); it != live.rend(); ++it) {
+    if ((*it)->pid() == pid) return *it;
   }
   return nullptr;
 }
@@ -204,6 +203,7 @@ void ForkServer::Child(agent::AttemptKey key, uint64_t id, uint64_t child, uint6
   const uint64_t ticks = w_.engine.now() / (10 * kMs);
   h_.trainers.push_back(std::make_unique<Trainer>(w_, h_, key, pid, ticks));
   Trainer* trainer = h_.trainers.back().get();
+  h_.live.push_back(trainer);
   const auto leave_proof = [trainer, pid, ticks, this, key] {
     AttemptDir* dir = h_.FindDir(key);
     if (dir == nullptr || trainer->is_gone) return;
@@ -249,8 +249,8 @@ void Trainer::Exec() {
     w_.Fail("S1",
             StrCat("attempt ", key_.epoch, " is executed after its record says it has ended"));
   }
-  for (const auto& other : h_.trainers) {
-    if (other.get() == this || other->is_gone) continue;
+  for (const Trainer* other : h_.live) {
+    if (other == this) continue;
     const agent::Record* mine = h_.agent.state ? h_.agent.state->Find(key_) : nullptr;
     const auto theirs = h_.record_log.find(other->key());
     if (mine == nullptr || theirs == h_.record_log.end()) continue;
@@ -318,6 +318,12 @@ void Trainer::Emit(LineKind kind, uint64_t step, uint64_t value) {
     line.value = w_.LineValue(Epoch{key_.epoch}, seq);
   }
   dir->lines.push_back(line);
+  dir->progress.has_line = true;
+  if (kind == LineKind::kMetric) {
+    dir->progress.has_step = true;
+    dir->progress.step = step;
+    dir->progress.ms = w_.engine.now() / kMs;
+  }
   w_.attempt_facts[Epoch{key_.epoch}].emitted.push_back(line);
   h_.agent.FileGrown(key_);
   if (is_sync_planned_) return;
@@ -494,6 +500,7 @@ void Trainer::Exit(int code, int signal) {
   w_.engine.At(w_.engine.now() + takes, [this, code, signal, boot = h_.boot] {
     if (is_gone || h_.boot != boot) return;
     is_gone = true;
+    std::erase(h_.live, this);
     if (AttemptDir* dir = Dir(); dir != nullptr && dir->lock_holder == this) {
       dir->lock_holder = nullptr;
       // A process that was killed in the middle of a line.

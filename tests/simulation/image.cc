@@ -39,8 +39,13 @@ scheduler::StoredRows Image::Load() const {
       rows.links.push_back(link);
     }
   }
-  for (const scheduler::CheckpointRow& row : checkpoints) {
-    if (is_loaded(row.run)) rows.checkpoints.push_back(row);
+  for (const auto& [id, of_run] : checkpoints) {
+    for (const auto& [key, row] : of_run) {
+      const bool is_doomed = row.state == scheduler::CheckpointState::kSuperseded ||
+                             row.state == scheduler::CheckpointState::kTombstoned;
+      const bool is_published = row.state == scheduler::CheckpointState::kPublished;
+      if (is_doomed || (is_published && is_loaded(id))) rows.checkpoints.push_back(row);
+    }
   }
   for (const auto& [id, worker] : workers) rows.workers.push_back(worker);
   return rows;

@@ -64,7 +64,8 @@ class Image {
   std::vector<scheduler::LinkRow> links;
   std::map<Epoch, StoredAttempt> attempts;
   std::map<WorkerId, scheduler::WorkerRow> workers;
-  std::vector<scheduler::CheckpointRow> checkpoints;
+  // By run, then in order of (epoch, step).
+  std::map<RunId, std::map<std::pair<Epoch, uint64_t>, scheduler::CheckpointRow>> checkpoints;
   std::map<std::string, IdemEntry> idem;
 
   // Everything that a coordinator loads at start.

@@ -1,6 +1,7 @@
 // switchyard_simulation: runs seeds of the simulated cluster (docs/simulation.md).
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +101,7 @@ std::string RunApart(const Options& options, bool show_trace) {
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     const Outcome outcome = World(options).Run();
     if (outcome.failure.has_value()) {
       SetText(Show(outcome));
@@ -182,6 +184,7 @@ uint64_t RunRange(const Flags& flags, std::string* text, Report* totals) {
     std::fflush(nullptr);
     const pid_t child = fork();
     if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
       for (uint64_t seed = flags.first + static_cast<uint64_t>(job); seed <= flags.last;
            seed += static_cast<uint64_t>(flags.jobs)) {
         if (!RunSeed({.seed = seed, .mix = flags.mix, .left_out = {}}, flags.twice)) _exit(3);

@@ -3,6 +3,7 @@
 
 #include "server/results/lineage.h"
 #include "server/scheduler/lease_policy.h"
+#include "server/scheduler/plan.h"
 #include "tests/simulation/world.h"
 
 namespace switchyard::simulation {
@@ -118,6 +119,9 @@ void World::ApplyRow(const Row& row, std::set<Epoch>* ended) {
       fail("S4", StrCat("sweep ", Name(stored.state), " becomes ", Name(status->state)));
     }
     if (!is_replay && status->state == SweepState::kCancelled) See(Point::sweep_cancelled);
+    if (!is_replay && status->state == SweepState::kPaused && stored.state != status->state) {
+      See(Point::sweep_paused);
+    }
     stored = *status;
   } else if (const auto* run = std::get_if<scheduler::RunRow>(&change)) {
     image.runs[run->id].first = *run;
@@ -133,6 +137,11 @@ void World::ApplyRow(const Row& row, std::set<Epoch>* ended) {
         See(status->cancel_req ? Point::finish_beats_cancel : Point::run_succeeded);
       }
       if (status->state == RunState::kFailed) See(Point::run_failed);
+      if (status->state == RunState::kPaused) See(Point::run_paused);
+      if (status->state == RunState::kStoppedEarly) See(Point::run_pruned);
+      if (stored.state == RunState::kPaused && status->state == RunState::kQueued) {
+        See(Point::run_resumed);
+      }
       if (status->state == RunState::kQuarantined) See(Point::run_quarantined);
     }
     if (status->state == RunState::kCancelled && !status->cancel_req) {
@@ -156,13 +165,10 @@ void World::ApplyRow(const Row& row, std::set<Epoch>* ended) {
       }
       last_assigned = std::max(last_assigned, attempt->epoch);
       if (attempt->resume_epoch.value != 0) {
-        const bool is_published =
-            std::ranges::any_of(image.checkpoints, [&](const scheduler::CheckpointRow& row) {
-              return row.run == attempt->run && row.epoch == attempt->resume_epoch &&
-                     row.step == attempt->resume_step &&
-                     row.state == scheduler::CheckpointState::kPublished;
-            });
-        if (!is_published) {
+        const auto& of_run = image.checkpoints[attempt->run];
+        const auto found = of_run.find({attempt->resume_epoch, attempt->resume_step});
+        if (found == of_run.end() ||
+            found->second.state != scheduler::CheckpointState::kPublished) {
           fail("S14", StrCat("attempt ", attempt->epoch.value, " resumes from ",
                              attempt->resume_path, ", which is not published"));
         }
@@ -189,6 +195,10 @@ void World::ApplyRow(const Row& row, std::set<Epoch>* ended) {
       fail("S15", StrCat("intent of ", status->epoch.value, " falls from ", Name(stored.intent),
                          " to ", Name(status->intent)));
     }
+    if (status->state == AttemptState::kCancelled &&
+        !image.runs.at(attempt.row.run).second.cancel_req) {
+      fail("S28", StrCat("attempt ", status->epoch.value, " is cancelled and nobody asked for it"));
+    }
     const bool has_ended = IsTerminal(status->state) && !IsTerminal(stored.state);
     if (!is_replay && status->state == AttemptState::kStopping && stored.state != status->state &&
         IsTerminal(attempt.member.state)) {
@@ -200,6 +210,7 @@ void World::ApplyRow(const Row& row, std::set<Epoch>* ended) {
     Trace("attempt ", status->epoch.value, " ends ", Name(status->state), ": ", status->reason);
     if (status->end_class == scheduler::EndClass::kTimeout) See(Point::run_timed_out);
     if (status->stop_reason == scheduler::StopReason::kPreempt) See(Point::preempted_from_outside);
+    if (status->stop_reason == scheduler::StopReason::kKill) See(Point::killed_by_user);
     if (attempt.member.exit_code == 0 && attempt.member.signal == 0 && !attempt.member.complete &&
         attempt.member.state == MemberState::kExited) {
       See(Point::incomplete_exit_zero);
@@ -255,30 +266,46 @@ void World::ApplyRow(const Row& row, std::set<Epoch>* ended) {
     }
     stored = *stream;
   } else if (const auto* checkpoint = std::get_if<scheduler::CheckpointRow>(&change)) {
-    if (checkpoint->state == scheduler::CheckpointState::kPublished) {
-      const StoredAttempt& attempt = image.attempts.at(checkpoint->epoch);
-      const bool has_ended =
-          IsTerminal(attempt.status.state) && !is_replay && !ended->contains(checkpoint->epoch);
-      if (has_ended || image.runs.at(checkpoint->run).second.current_epoch != checkpoint->epoch) {
-        fail("S13", StrCat("checkpoint ", checkpoint->path, " of an attempt that is ",
-                           Name(attempt.status.state), " is published"));
+    auto& of_run = image.checkpoints[checkpoint->run];
+    const auto [found, is_new] =
+        of_run.emplace(std::pair(checkpoint->epoch, checkpoint->step), *checkpoint);
+    if (is_new) {
+      if (!is_replay) CheckNewCheckpoint(*checkpoint, *ended);
+    } else {
+      if (!is_replay && checkpoint->state == scheduler::CheckpointState::kPublished &&
+          found->second.state != checkpoint->state) {
+        fail("S4", StrCat("checkpoint ", checkpoint->path, " is ", Name(found->second.state),
+                          " and becomes published"));
       }
-      for (const scheduler::CheckpointRow& other : image.checkpoints) {
-        if (other.run == checkpoint->run && other.epoch > checkpoint->epoch &&
-            other.state == scheduler::CheckpointState::kPublished) {
-          fail("S13",
-               StrCat("checkpoint ", checkpoint->path, " after one of epoch ", other.epoch.value));
-        }
-      }
-      attempt_facts[checkpoint->epoch].published_steps.insert(checkpoint->step);
-      if (!is_replay) See(Point::checkpoint_published);
-    } else if (!is_replay) {
-      See(Point::checkpoint_orphaned);
+      found->second = *checkpoint;
     }
-    image.checkpoints.push_back(*checkpoint);
+    if (!is_replay && checkpoint->state == scheduler::CheckpointState::kSuperseded) {
+      See(Point::checkpoint_superseded);
+    }
+    if (!is_replay && checkpoint->state == scheduler::CheckpointState::kCorrupt) {
+      See(Point::checkpoint_corrupt);
+    }
   } else if (const auto* worker = std::get_if<scheduler::WorkerRow>(&change)) {
     image.workers[worker->id] = *worker;
   }
+}
+
+// S13 of a checkpoint whose line has just been stored. One that is published and at once superseded
+// by a later one of the same batch counts as published.
+void World::CheckNewCheckpoint(const scheduler::CheckpointRow& row, const std::set<Epoch>& ended) {
+  if (row.state == scheduler::CheckpointState::kOrphan) return See(Point::checkpoint_orphaned);
+  const StoredAttempt& attempt = image.attempts.at(row.epoch);
+  const bool has_ended = IsTerminal(attempt.status.state) && !ended.contains(row.epoch);
+  if (has_ended || image.runs.at(row.run).second.current_epoch != row.epoch) {
+    Fail("S13", StrCat("checkpoint ", row.path, " of an attempt that is ",
+                       Name(attempt.status.state), " is published"));
+  }
+  const auto& newest = image.checkpoints[row.run].rbegin()->second;
+  if (newest.epoch > row.epoch && newest.state != scheduler::CheckpointState::kOrphan) {
+    Fail("S13", StrCat("checkpoint ", row.path, " after one of epoch ", newest.epoch.value));
+  }
+  attempt_facts[row.epoch].published_steps.insert(row.step);
+  See(Point::checkpoint_published);
 }
 
 bool World::has_lost(const scheduler::AttemptRow& row) {
@@ -349,14 +376,17 @@ void World::CheckAll() {
                         attempt.lines.size()));
     }
   }
+  // What a restore takes back, it takes back when a coordinator starts from it.
+  const bool is_restoring =
+      !coordinator.process.is_alive() && (needs_restore_decision || image.tail < sentinel);
   for (const AckedCall& acked : acked_calls) {
-    if (acked.generation != image.generation) continue;
+    if (is_restoring || acked.generation != image.generation) continue;
     const auto idem = image.idem.find(acked.call.request_id);
     if (idem == image.idem.end() || idem->second.body != acked.call.body()) {
       Fail("S16", StrCat("an acknowledged call is not there: ", acked.call.request_id));
       continue;
     }
-    if (acked.call.kind == ClientCall::Kind::kCancelRun) {
+    if (acked.call.kind == ClientCall::Kind::kSteerRun && acked.call.IsEnd()) {
       const auto run = image.runs.find(acked.call.run);
       if (run != image.runs.end() && !run->second.second.cancel_req &&
           !IsTerminal(run->second.second.state)) {
@@ -386,7 +416,7 @@ void World::CheckAll() {
 void World::CheckSteps() {
   std::map<RunId, const Trainer*> stepping;
   for (const auto& host : hosts) {
-    for (const auto& trainer : host->trainers) {
+    for (const Trainer* trainer : host->live) {
       const Nanos awake = std::max(trainer->awake_since, trainer->starved_until) + 2 * kSec;
       const AttemptDir* own = host->FindDir(trainer->key());
       if (trainer->process.is_alive() && !trainer->process.is_stopped() && trainer->emitted_ > 0 &&
@@ -397,18 +427,20 @@ void World::CheckSteps() {
       }
       if (!trainer->is_stepping() || trainer->is_hung) continue;
       const auto run = image.runs.find(trainer->run_);
-      if (run == image.runs.end() || run->second.first.timeout_ms == 0 ||
-          run->second.first.timeout_ms > 570'000) {
-        continue;
-      }
+      if (run == image.runs.end()) continue;
+      const scheduler::RunRow& row = run->second.first;
+      const bool has_short_lease = row.timeout_ms > 0 && row.timeout_ms <= 570'000;
+      if (!has_short_lease && row.policy.profile != scheduler::Profile::kExclusive) continue;
       const AttemptDir* dir = host->FindDir(trainer->key());
       // Woken past its lease, it has two polls to notice.
       if (dir != nullptr && dir->lease.deadline_boottime_ns + 600 * kMs > host->Boottime() &&
           dir->lease.deadline_boottime_ns < host->Boottime()) {
         continue;
       }
-      const auto [other, is_first] = stepping.emplace(trainer->run_, trainer.get());
-      if (!is_first) {
+      const auto [other, is_first] = stepping.emplace(trainer->run_, trainer);
+      // A restored coordinator does not know what the one before it had placed since the backup.
+      const bool is_restored = other->second->key().epoch >> 48 != trainer->key().epoch >> 48;
+      if (!is_first && !is_restored) {
         Fail("S7", StrCat("attempts ", other->second->key().epoch, " and ", trainer->key().epoch,
                           " of one run execute steps"));
       }
@@ -420,7 +452,13 @@ void World::CheckSteps() {
 void World::CheckLiveness() {
   if (!coordinator.process.is_alive() || !coordinator.state) return;
   const scheduler::State& state = *coordinator.state;
-  const Timestamp now{static_cast<int64_t>(engine.now() / kMs) + 1'000'000};
+  std::erase_if(idle_since_, [&](const auto& entry) {
+    const scheduler::Worker* worker = state.FindWorker(entry.first);
+    return worker == nullptr || !worker->IsPlaceable() || !worker->attempts.empty();
+  });
+  // The core's clock stands still while it lags; its newest contact tells where it is.
+  Timestamp now;
+  for (const auto& [id, worker] : state.workers) now = std::max(now, worker.last);
   for (const auto& [id, run] : state.runs) {
     if (run.status.cancel_req && !IsTerminal(run.status.state) &&
         engine.now() - quiet_since_ > 10 * kMin + 200 * kSec) {
@@ -428,21 +466,33 @@ void World::CheckLiveness() {
       const bool waits = attempt != nullptr && IsTerminal(attempt->members[0].state);
       if (!waits) Fail("L4", StrCat("a cancelled run is still ", Name(run.status.state)));
     }
-    if (run.status.state != RunState::kQueued || now - run.queued_since < Milliseconds(620'000)) {
-      continue;
-    }
-    for (const auto& [worker_id, worker] : state.workers) {
-      if (worker.IsPlaceable() && worker.held.empty() &&
-          worker.CountFree(run.row.need.kind) >= run.row.need.count && worker.attempts.empty()) {
-        const bool is_wanted =
-            std::ranges::any_of(run.links, [&](const scheduler::SweepLink& link) {
-              return state.FindSweep(link.sweep)->status.state == SweepState::kActive;
-            });
-        if (is_wanted && run.row.max_parallel == 0) {
-          Fail("L3", StrCat("worker ", worker.row.host, " is idle while a run waits"));
-        }
-      }
-    }
+    if (run.status.state == RunState::kQueued) CheckIdle(run, now);
+  }
+}
+
+// L3: no healthy worker is idle while a run that fits it waits, be it for its checkpoint's store.
+void World::CheckIdle(const scheduler::Run& run, Timestamp now) {
+  const scheduler::State& state = *coordinator.state;
+  const Milliseconds waited = now - run.queued_since;
+  const Nanos quiet = engine.now() - quiet_since_;
+  if (waited < Milliseconds(60'000) || quiet < kMin || run.row.max_parallel != 0) return;
+  const bool is_wanted = std::ranges::any_of(run.links, [&](const scheduler::SweepLink& link) {
+    return state.FindSweep(link.sweep)->status.state == SweepState::kActive;
+  });
+  if (!is_wanted) return;
+  for (const auto& [id, worker] : state.workers) {
+    const bool is_idle = worker.IsPlaceable() && worker.held.empty() && worker.attempts.empty();
+    if (!is_idle || worker.CountFree(run.row.need.kind) < run.row.need.count) continue;
+    idle_since_.try_emplace(id, engine.now());
+    const bool is_blamed = std::ranges::any_of(
+        run.status.evidence.workers,
+        [&, id = id](const scheduler::WorkerBlame& blame) { return blame.worker == id; });
+    const bool has_store =
+        run.checkpoints.empty() || run.checkpoints.back().store == worker.row.checkpoint_store;
+    const Milliseconds limit(has_store ? 60'000 : 660'000);
+    if (is_blamed || waited < limit || engine.now() - idle_since_[id] < kMin) continue;
+    Fail("L3", StrCat("worker ", worker.row.host, " is idle while a run waits for ",
+                      waited.count() / 1000, " s: ", scheduler::ExplainWait(state, run, now)));
   }
 }
 
@@ -503,9 +553,8 @@ void World::CheckEnd() {
     }
   }
   for (const auto& host : hosts) {
-    for (const auto& trainer : host->trainers) {
+    for (const Trainer* trainer : host->live) {
       const auto attempt = image.attempts.find(Epoch{trainer->key().epoch});
-      if (trainer->is_gone) continue;
       if (attempt == image.attempts.end() || IsTerminal(attempt->second.status.state)) {
         Fail("S8", StrCat("the trainer of ", trainer->key().epoch, ", which has ended, runs on"));
       }

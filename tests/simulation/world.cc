@@ -100,7 +100,9 @@ void World::LoseTail(uint64_t groups) {
   if (!keeps_wal || wal.empty()) return;
   const uint32_t boot = image.boot;
   const uint32_t generation = image.generation;
-  const uint64_t lost = std::min<uint64_t>(groups, wal.size());
+  // Never what a backup holds: from that an administrator would restore.
+  const uint64_t since_backup = image.tail - (backup.has_value() ? backup->tail : 0);
+  const uint64_t lost = std::min<uint64_t>({groups, wal.size(), since_backup});
   wal.resize(wal.size() - lost);
   See(Point::wal_tail_lost);
   std::map<Epoch, uint64_t> had;
@@ -123,12 +125,11 @@ void World::LoseTail(uint64_t groups) {
       attempt_facts[epoch].is_rewound = true;
     }
   }
-  for (auto& [epoch, facts] : attempt_facts) {
-    facts.published_steps.clear();
-    for (const scheduler::CheckpointRow& row : image.checkpoints) {
-      if (row.epoch == epoch && row.state == scheduler::CheckpointState::kPublished) {
-        facts.published_steps.insert(row.step);
-      }
+  for (auto& [epoch, facts] : attempt_facts) facts.published_steps.clear();
+  for (const auto& [id, of_run] : image.checkpoints) {
+    for (const auto& [key, row] : of_run) {
+      if (row.state == scheduler::CheckpointState::kOrphan) continue;
+      attempt_facts[row.epoch].published_steps.insert(row.step);
     }
   }
   checkpointed = image;
@@ -186,7 +187,10 @@ void World::Setup() {
                       .runs = random.Between(2, 6),
                       .first_cell = cell,
                       .steps = random.Between(10, 45)};
-    if (random.Chance(mix.lease_share)) document.timeout_ms = random.Between(200'000, 560'000);
+    if (random.Chance(mix.lease_share)) {
+      document.is_exclusive = random.Chance(0.5);
+      if (!document.is_exclusive) document.timeout_ms = random.Between(200'000, 560'000);
+    }
     if (random.Chance(0.2)) document.slots = 2;
     if (random.Chance(0.2)) document.max_parallel = 2;
     document.priority = static_cast<int32_t>(random.Below(3));
@@ -202,13 +206,8 @@ void World::Setup() {
     engine.At(engine.now() + random.Below(5 * kSec), [one] { one->agent.Boot(); });
   }
   for (uint64_t i = 0; i < 2; ++i) {
-    engine.At(engine.now() + random.Below(20 * kSec), [this, i] {
-      IssueClient({.kind = ClientCall::Kind::kSubmit,
-                   .request_id = NewRequestId(),
-                   .document = i,
-                   .run = {},
-                   .sweep = {}});
-    });
+    engine.At(engine.now() + random.Below(20 * kSec),
+              [this, i] { IssueClient({.kind = ClientCall::Kind::kSubmit, .document = i}); });
   }
   for (size_t i = 0; i < schedule_.size(); ++i) {
     if (options.left_out.contains(i)) continue;
@@ -229,6 +228,7 @@ void World::Setup() {
 
 void World::IssueClient(ClientCall call) {
   ++open_calls;
+  if (call.request_id.empty()) call.request_id = NewRequestId();
   SendClient(call, 0);
 }
 
@@ -277,6 +277,7 @@ void World::SendClient(const ClientCall& call, uint32_t attempt) {
             return;
           }
           replies_seen[call.request_id] = *reply;
+          OnDrained(call);
           acked_calls.push_back({.call = call, .reply = *reply, .generation = generation});
         });
       });
@@ -289,8 +290,8 @@ void World::SendClient(const ClientCall& call, uint32_t attempt) {
 Trainer* World::PickTrainer(uint64_t arg) {
   std::vector<Trainer*> alive;
   for (const auto& host : hosts) {
-    for (const auto& trainer : host->trainers) {
-      if (trainer->process.is_alive()) alive.push_back(trainer.get());
+    for (Trainer* trainer : host->live) {
+      if (trainer->process.is_alive()) alive.push_back(trainer);
     }
   }
   return alive.empty() ? nullptr : alive[arg % alive.size()];
@@ -481,48 +482,63 @@ void World::Inject(const Fault& fault) {
       wall_offset_ms += static_cast<int64_t>(sub % (2 * kDayMs)) - kDayMs;
       break;
     }
-    case FaultKind::cancel_run: {
+    case FaultKind::cancel_run:
+    case FaultKind::steer_run: {
       if (image.runs.empty()) break;
       auto run = image.runs.begin();
       std::advance(run, static_cast<int64_t>(sub % image.runs.size()));
-      IssueClient({.kind = ClientCall::Kind::kCancelRun,
-                   .request_id = NewRequestId(),
-                   .run = run->first,
-                   .sweep = {}});
+      ClientCall call{.kind = ClientCall::Kind::kSteerRun, .run = run->first};
+      if (fault.kind == FaultKind::steer_run) {
+        constexpr scheduler::Verb kVerbs[] = {scheduler::Verb::kPause,    scheduler::Verb::kResume,
+                                              scheduler::Verb::kPause,    scheduler::Verb::kPrune,
+                                              scheduler::Verb::kPriority, scheduler::Verb::kKill};
+        call.verb = kVerbs[(sub >> 8) % std::size(kVerbs)];
+        call.document = (sub >> 16) % 4;
+      }
+      IssueClient(call);
       break;
     }
-    case FaultKind::cancel_sweep: {
+    case FaultKind::cancel_sweep:
+    case FaultKind::steer_sweep: {
       if (image.sweeps.empty()) break;
-      if (sub % 3 == 0) {
+      if (fault.kind == FaultKind::cancel_sweep && sub % 3 == 0) {
         // While its runs are still being made.
-        IssueClient({.kind = ClientCall::Kind::kSubmit,
-                     .request_id = NewRequestId(),
-                     .document = (sub >> 8) % documents.size(),
-                     .run = {},
-                     .sweep = {}});
+        IssueClient({.kind = ClientCall::Kind::kSubmit, .document = (sub >> 8) % documents.size()});
         engine.At(engine.now() + sub % (2 * kSec), [this] {
           if (image.sweeps.empty()) return;
-          IssueClient({.kind = ClientCall::Kind::kCancelSweep,
-                       .request_id = NewRequestId(),
-                       .run = {},
-                       .sweep = image.sweeps.rbegin()->first});
+          IssueClient(
+              {.kind = ClientCall::Kind::kSteerSweep, .sweep = image.sweeps.rbegin()->first});
         });
         break;
       }
       auto sweep = image.sweeps.begin();
       std::advance(sweep, static_cast<int64_t>(sub % image.sweeps.size()));
-      IssueClient({.kind = ClientCall::Kind::kCancelSweep,
-                   .request_id = NewRequestId(),
-                   .run = {},
-                   .sweep = sweep->first});
+      ClientCall call{.kind = ClientCall::Kind::kSteerSweep, .sweep = sweep->first};
+      if (fault.kind == FaultKind::steer_sweep) {
+        constexpr scheduler::Verb kVerbs[] = {scheduler::Verb::kPause, scheduler::Verb::kResume,
+                                              scheduler::Verb::kPriority, scheduler::Verb::kKill};
+        call.verb = kVerbs[(sub >> 8) % std::size(kVerbs)];
+        call.document = (sub >> 16) % 4;
+      }
+      IssueClient(call);
       break;
     }
+    case FaultKind::steer_worker: {
+      constexpr scheduler::WorkerVerb kVerbs[] = {
+          scheduler::WorkerVerb::kDrain, scheduler::WorkerVerb::kUndrain,
+          scheduler::WorkerVerb::kCordon, scheduler::WorkerVerb::kUncordon};
+      ClientCall call{.kind = ClientCall::Kind::kSteerWorker, .worker = host.id};
+      call.worker_verb = kVerbs[sub % std::size(kVerbs)];
+      if ((sub >> 8) % 2 == 0) call.deadline_ms = 1000 + (sub >> 9) % 60'000;
+      IssueClient(call);
+      break;
+    }
+    case FaultKind::credits_short:
+      short_credits = 0.5;
+      engine.At(until, [this] { short_credits = 0; });
+      break;
     case FaultKind::submit:
-      IssueClient({.kind = ClientCall::Kind::kSubmit,
-                   .request_id = NewRequestId(),
-                   .document = sub % documents.size(),
-                   .run = {},
-                   .sweep = {}});
+      IssueClient({.kind = ClientCall::Kind::kSubmit, .document = sub % documents.size()});
       break;
     case FaultKind::request_id_again: {
       if (acked_calls.empty()) break;
@@ -542,8 +558,9 @@ void World::EndFaults() {
   has_quiet = true;
   quiet_since_ = engine.now();
   armed.clear();
-  loss = doubling = 0;
+  loss = doubling = short_credits = 0;
   infra_rate = 0;
+  drill_at_ = quiet_since_ + random.Between(10, 60) * kSec;
   coordinator.disk_full_until = 0;
   coordinator.fail_next_sync = false;
   while (coordinator.process.is_stopped()) coordinator.process.Continue(engine);
@@ -560,11 +577,76 @@ void World::EndFaults() {
       trainer->starved_until = 0;
       while (trainer->process.is_stopped()) trainer->process.Continue(engine);
       trainer->Continue();
-      // A hang is for people: here somebody ends it.
-      if (trainer->is_hung && trainer->process.is_alive()) trainer->Exit(0, 9);
     }
     if (host->is_up && !host->agent.process.is_alive()) host->agent.Boot();
   }
+}
+
+// An operator takes back, now that all is well, what keeps runs from going on.
+void World::Operate() {
+  if (open_calls > 0 || !coordinator.process.is_alive()) return;
+  for (const auto& [id, worker] : image.workers) {
+    ClientCall call{.kind = ClientCall::Kind::kSteerWorker, .worker = id};
+    if (worker.cordoned) {
+      See(Point::worker_cordoned);
+      call.worker_verb = scheduler::WorkerVerb::kUncordon;
+      IssueClient(call);
+    } else if (worker.admin == scheduler::AdminState::kDraining ||
+               worker.admin == scheduler::AdminState::kDrained) {
+      const bool is_drilled = id == drilled_ && engine.now() < drained_by_ + kMin;
+      call.worker_verb = scheduler::WorkerVerb::kUndrain;
+      if (!is_drilled) IssueClient(call);
+    }
+  }
+  for (const auto& [id, sweep] : image.sweeps) {
+    if (sweep.second.state != scheduler::SweepState::kPaused) continue;
+    IssueClient(
+        {.kind = ClientCall::Kind::kSteerSweep, .sweep = id, .verb = scheduler::Verb::kResume});
+  }
+  for (const auto& [id, run] : image.runs) {
+    if (IsTerminal(run.second.state)) continue;
+    if (run.second.state != scheduler::RunState::kPaused && !run.second.pause_req) continue;
+    IssueClient({.kind = ClientCall::Kind::kSteerRun, .run = id, .verb = scheduler::Verb::kResume});
+  }
+}
+
+// L5: one worker that is well and has work is drained with a deadline.
+void World::Drill() {
+  constexpr uint32_t kDrainMs = 30'000;
+  if (drill_at_ == 0 || engine.now() < drill_at_ || open_calls > 0) return;
+  if (engine.now() > drill_at_ + 10 * kMin) drill_at_ = 0;
+  for (const auto& [epoch, attempt] : image.attempts) {
+    if (attempt.status.state != scheduler::AttemptState::kRunning) continue;
+    Host& host = HostOf(attempt.row.worker);
+    const bool is_slow = std::ranges::any_of(
+        host.live, [](const Trainer* trainer) { return trainer->slow_exit > 0; });
+    if (is_slow || !host.is_up || !host.agent.is_registered()) continue;
+    drill_at_ = 0;
+    drilled_ = host.id;
+    IssueClient({.kind = ClientCall::Kind::kSteerWorker,
+                 .worker = host.id,
+                 .worker_verb = scheduler::WorkerVerb::kDrain,
+                 .deadline_ms = kDrainMs});
+    return;
+  }
+}
+
+void World::OnDrained(const ClientCall& call) {
+  if (!has_quiet || call.kind != ClientCall::Kind::kSteerWorker || call.worker != drilled_ ||
+      call.worker_verb != scheduler::WorkerVerb::kDrain || drained_by_ != 0) {
+    return;
+  }
+  // The deadline, K, and two heartbeats.
+  drained_by_ = engine.now() + call.deadline_ms * kMs + 20 * kSec;
+  engine.At(drained_by_, [this] {
+    for (const auto& [epoch, attempt] : image.attempts) {
+      if (attempt.row.worker == drilled_ && !IsTerminal(attempt.member.state)) {
+        Fail("L5", StrCat("attempt ", epoch.value, " is ", Name(attempt.member.state),
+                          " after the deadline of its worker's drain"));
+      }
+    }
+    See(Point::emptied_by_deadline);
+  });
 }
 
 bool World::IsSettled() {
@@ -626,6 +708,8 @@ Outcome World::Run() {
     advance(engine.now() + slice);
     if (has_failed()) break;
     CheckLiveness();
+    Drill();
+    Operate();
     settled_for = IsSettled() ? settled_for + slice : 0;
   }
   if (!has_failed()) CheckEnd();

@@ -51,6 +51,8 @@ struct AttemptDir {
   events::Lease lease;
   std::vector<Line> lines;
   uint64_t synced = 0;   // lines
+  uint64_t deleted = 0;  // lines of the segments that the agent has deleted
+  agent::Progress progress;
   bool is_torn = false;  // half a line behind the last one
   std::optional<ExitFile> exit;
   bool has_lost_lines = false;  // the disk did not keep what its trainer emitted
@@ -92,19 +94,26 @@ struct RegisterReply {
 struct AppendReply {
   uint64_t committed = 0;
   uint64_t expect = 0;
+  uint64_t durable = 0;     // in a backup
+  bool has_credit = false;  // for more than one batch at a time
 };
 template <typename T>
 using Reply = std::function<void(const Result<T>&)>;
 
 // A mutation of a client; its request id stays the same over retries.
 struct ClientCall {
-  enum class Kind : uint8_t { kSubmit, kCancelRun, kCancelSweep };
+  enum class Kind : uint8_t { kSubmit, kSteerRun, kSteerSweep, kSteerWorker };
   Kind kind = Kind::kSubmit;
-  std::string request_id;
+  std::string request_id = {};
   uint64_t document = 0;  // kSubmit
-  RunId run;
-  SweepId sweep;
+  RunId run = {};
+  SweepId sweep = {};
+  WorkerId worker = {};
+  scheduler::Verb verb = scheduler::Verb::kCancel;
+  scheduler::WorkerVerb worker_verb = scheduler::WorkerVerb::kDrain;
+  uint32_t deadline_ms = 0;  // kDrain
   std::string body() const;
+  bool IsEnd() const { return verb == scheduler::Verb::kCancel || verb == scheduler::Verb::kKill; }
 };
 
 // What of the documents matters here.
@@ -114,6 +123,7 @@ struct Document {
   uint64_t first_cell = 0;  // documents that overlap share runs
   uint64_t steps = 0;
   uint64_t timeout_ms = 0;
+  bool is_exclusive = false;  // profile
   uint32_t slots = 1;
   uint32_t max_parallel = 0;
   int32_t priority = 0;
@@ -177,6 +187,8 @@ class Coordinator {
   void EndParked();
   void RequestProposals();
   void MergeChunks();
+  void CheckLostBySilence(const scheduler::Attempt& lost, scheduler::Profile profile);
+  void PublishStaged(Turn& turn, WorkerId worker);
   Result<uint64_t> DecideClient(Turn& turn, const ClientCall& call);
   std::vector<scheduler::PlannedRun> Plan(const Document& document, uint64_t first, uint64_t count);
 
@@ -309,9 +321,15 @@ class AgentShell {
     bool killed = false;
     bool ended = false;
     bool spooled = false;
-    bool in_flight = false;
+    int in_flight = 0;  // batches
     bool refused = false;
     uint64_t acked = 0;
+    uint64_t sent = 0;
+    uint64_t durable = 0;
+    bool has_credit = true;
+    bool must_rewind = false;
+    uint64_t expect = 0;
+    uint32_t rewinds = 0;
     uint32_t failures = 0;
     Nanos retry_at = 0;
     Nanos flush_at = 0;
@@ -331,6 +349,12 @@ class AgentShell {
   void OnDesired(const agent::Desired& desired);
   void OnHeartbeatReply(const Result<agent::Desired>& reply, Nanos sent, uint64_t serial);
   void SendEvents(agent::AttemptKey key);
+  void SendBatch(agent::AttemptKey key, Attempt& attempt, const AttemptDir& dir);
+  void OnAppend(agent::AttemptKey key, const Result<AppendReply>& reply);
+  void AfterFlight(agent::AttemptKey key, Attempt& attempt);
+  void Resend(agent::AttemptKey key);
+  void DeleteSegments(agent::AttemptKey key, const Attempt& attempt, uint64_t committed);
+  void ReadProgress();
   void CheckSpooled(agent::AttemptKey key);
   void PlanWake(Nanos at);
   void Queue(agent::Actions actions);
@@ -353,6 +377,7 @@ class AgentShell {
   Nanos register_at_ = 0;
   uint32_t register_failures_ = 0;
   Nanos wake_at_ = 0;
+  Nanos housekeeping_at_ = 0;
 };
 
 class Host {
@@ -390,6 +415,7 @@ class Host {
   Nanos cut_from_coordinator = 0;
 
   std::vector<std::unique_ptr<Trainer>> trainers;
+  std::vector<Trainer*> live;            // of them, those that are not gone
   std::map<uint32_t, uint64_t> foreign;  // pid -> start ticks of other people's processes
   uint32_t next_pid = 100;
   AgentShell agent;
@@ -492,7 +518,8 @@ class World {
   Nanos delay_max = 20 * kMs;
   bool has_quiet = false;  // faults have stopped
   uint64_t lines_per_batch = 200;
-  double infra_rate = 0;  // trainers that find no device
+  double short_credits = 0;  // how often an answer allows one batch at a time only
+  double infra_rate = 0;     // trainers that find no device
   struct Armed {
     Site site;
     uint64_t countdown;
@@ -536,6 +563,7 @@ class World {
 
   // Clients.
   void IssueClient(ClientCall call);
+  void OnDrained(const ClientCall& call);
   void SendClient(const ClientCall& call, uint32_t attempt);
   std::string NewRequestId();
   uint64_t requests = 0;
@@ -547,10 +575,14 @@ class World {
   void Setup();
   void Inject(const Fault& fault);
   void EndFaults();
+  void Operate();
+  void Drill();
   void CheckEnd();
   void CheckRun(RunId run);
+  void CheckNewCheckpoint(const scheduler::CheckpointRow& row, const std::set<Epoch>& ended);
   void CheckAnnounced(const StoredAttempt& attempt);
   void CheckLiveness();
+  void CheckIdle(const scheduler::Run& run, Timestamp now);
   void CheckSteps();
   bool IsSettled();
   bool has_lost(const scheduler::AttemptRow& row);
@@ -560,6 +592,10 @@ class World {
   std::vector<Fault> schedule_;
   Nanos fault_phase_ = 0;
   Nanos quiet_since_ = 0;
+  std::map<WorkerId, Nanos> idle_since_;
+  WorkerId drilled_;
+  Nanos drill_at_ = 0;
+  Nanos drained_by_ = 0;  // the worker of the drill shall be empty then; 0: not drained yet
 };
 
 template <typename T>
