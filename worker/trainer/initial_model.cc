@@ -99,7 +99,12 @@ Result<std::unique_ptr<model::HfCheckpoint>> ResolveInitialModel(pb::RunSpec* ru
   if (run->train().memory_len() == 0) run->mutable_train()->clear_memory_len();
   if (run->eval().memory_len() == 0) run->mutable_eval()->clear_memory_len();
   spec::FillDefaults(run);
+  // Judged as a run that trains this model: with `init` a model of its own would be refused, and a
+  // finetune run without it.
+  const pb::RunKind kind = run->kind();
+  run->set_kind(pb::RUN_KIND_TRAIN);
   const std::vector<spec::Fault> faults = spec::ValidateRun(*run);
+  run->set_kind(kind);
   *run->mutable_init() = init;
   if (!faults.empty()) {
     return InvalidArgument(

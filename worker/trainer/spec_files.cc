@@ -25,12 +25,12 @@ Status ReadJson(const std::string& path, google::protobuf::Message* message) {
 // What a sweep file may say and this trainer does not do yet: refused, for it would otherwise train
 // something else than what was asked for.
 Status CheckIsDone(const v1::RunSpec& run) {
-  if (run.kind() != v1::RUN_KIND_TRAIN) {
-    return InvalidArgument("this trainer runs the kind train only");
+  if (run.kind() != v1::RUN_KIND_TRAIN && run.kind() != v1::RUN_KIND_FINETUNE) {
+    return InvalidArgument("this trainer runs the kinds train and finetune only");
   }
   if (run.inputs_size() > 0) return InvalidArgument("this trainer reads no inputs");
   for (const std::string_view path :
-       {"init", "train.parallel", "train.task", "train.trainable", "train.keep_steps",
+       {"init.run", "train.parallel", "train.task", "train.trainable", "train.keep_steps",
         "guards.divergence", "guards.router_collapse", "guards.dead_expert", "eval.final"}) {
     if (spec::IsPresent(run, path)) return InvalidArgument(StrCat("this trainer has no ", path));
   }
