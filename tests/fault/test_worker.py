@@ -24,6 +24,10 @@ class Kills(unittest.TestCase):
         return cluster
 
     def keep_busy(self, cluster):
+        # Launches that its agent's death prevents, of three runs in 10 minutes, cordon a worker.
+        for worker in cluster.json("worker", "ls"):
+            if worker["state"] == "cordoned":
+                cluster.cli("worker", "uncordon", worker["id"])
         if not self.sweeps or cluster.ended(self.sweeps[-1]):
             self.submit(cluster)
 
