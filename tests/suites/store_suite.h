@@ -44,6 +44,7 @@ using scheduler::MemberState;
 using scheduler::RunState;
 using scheduler::SweepState;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -142,7 +143,8 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
                                  .ended_ms = 5,
                                  .slot_ms = 77,
                                  .priority = -4,
-                                 .early_failures = {{.signature = "user exit 3", .count = 4}}};
+                                 .early_failures = {{.signature = "user exit 3", .count = 4}},
+                                 .is_closed = true};
   const RunStatus run_status{
       .id = MakeRunId(1),
       .state = RunState::kActive,
@@ -254,8 +256,8 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
             std::tie(expected.id, expected.project, expected.name, expected.base_name,
                      expected.spec_hash, expected.rerun, expected.spec, expected.objective,
                      expected.axes, expected.cells, expected.runs, expected.created_ms));
-  EXPECT_EQ(std::tie(sweep->row.parent, sweep->row.budget_slot_ms),
-            std::tie(expected.parent, expected.budget_slot_ms));
+  EXPECT_EQ(std::tie(sweep->row.parent, sweep->row.budget_slot_ms, sweep->row.is_drawn),
+            std::tie(expected.parent, expected.budget_slot_ms, expected.is_drawn));
   EXPECT_EQ(sweep->status, sweep_status);
 
   const Result<RunPage> runs = store_->ListRuns({.series = {"routing/load", "none"}}, "", 10);
@@ -365,6 +367,25 @@ TEST_P(StoreSuite, UndoesTheWholeCommitWhenOneRowFails) {
   Commit(
       {MakeSweep(2), SweepStatus{.id = MakeSweepId(2)}, MakeChunk({10}, "train/x", 1, {1}, {1.0})});
   EXPECT_THAT(Curve({.run = MakeRunId(1), .series = "train/x"}).points, SizeIs(1));
+}
+
+// What a strategy knows is kept by sweep, bit for bit; the newest holds.
+TEST_P(StoreSuite, KeepsTheStateOfAStrategy) {
+  CommitOneRun();
+  const auto state = [this](uint64_t sweep) {
+    const Result<std::string> read = store_->GetStrategyState(MakeSweepId(sweep));
+    return read.ok() ? *read : read.status().ToString();
+  };
+  EXPECT_THAT(state(1), HasSubstr("no strategy state"));
+  const std::string first("a\0b\xff", 4);
+  Commit({StrategyRow{.sweep = MakeSweepId(1), .state = first}});
+  EXPECT_EQ(state(1), first);
+  Commit({StrategyRow{.sweep = MakeSweepId(1), .state = std::string(100000, 'x')}});
+  Reopen();
+  EXPECT_EQ(state(1), std::string(100000, 'x'));
+  EXPECT_THAT(state(2), HasSubstr("no strategy state"));
+  const Write orphan = StrategyRow{.sweep = MakeSweepId(2), .state = first};
+  EXPECT_EQ(store_->Commit(std::span(&orphan, 1)).code(), Code::kInternal);
 }
 
 // A finished sweep, run or attempt gets another state: refused, since a terminal row is what every
