@@ -30,6 +30,7 @@ struct Options {
   std::string format = "table";
   SubmitOptions submit;
   PlanOptions plan;
+  PreviewOptions preview;
   ListOptions list;
   std::string show_id;
   std::string explain_id;
@@ -168,6 +169,31 @@ class Program {
     AddOverrides(plan, &options_.plan.overrides);
     plan->add_option("--cells", options_.plan.cells_max, "Cells listed; 0: all")
         ->default_str("100");
+
+    CLI::App* preview = AddVerb("preview", "Drive a sweep's strategy on curves, without training",
+                                "  switchyard preview sweep.yaml --slots 8\n"
+                                "  switchyard preview sweep.yaml --noise 0.5 --curve-seed 3\n"
+                                "  switchyard preview sweep.yaml --curves curves.csv -o csv",
+                                [this] { return RunPreview(context_, options_.preview); });
+    AddFile(preview, &options_.preview.file);
+    AddOverrides(preview, &options_.preview.overrides);
+    preview->add_option("--slots", options_.preview.slots, "Runs at a time")
+        ->check(CLI::Range(1, 100000))
+        ->default_str("4");
+    preview
+        ->add_option("--curves", options_.preview.curves,
+                     "CSV file of recorded curves: a column per dimension, step, value, and maybe "
+                     "seed. Default: synthetic ones")
+        ->type_name("FILE");
+    preview
+        ->add_option("--curve-seed", options_.preview.curve_seed,
+                     "Draws the optimum of the synthetic curves")
+        ->default_str("1");
+    preview
+        ->add_option("--noise", options_.preview.noise,
+                     "Standard deviation of the synthetic curves at step 1; falls with its root")
+        ->check(CLI::NonNegativeNumber)
+        ->default_str("0.1");
 
     AddControl("cancel", RunAction::kCancel, "Stop runs gracefully, with a checkpoint",
                "  switchyard cancel last\n"

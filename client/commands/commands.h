@@ -20,6 +20,16 @@ struct PlanOptions {
 };
 int RunPlan(const Context& context, const PlanOptions& options);
 
+struct PreviewOptions {
+  std::string file;  // "-": standard input
+  std::vector<std::string> overrides;
+  uint64_t slots = 4;       // runs at a time
+  std::string curves;       // recorded ones, a CSV file; empty: synthetic ones
+  uint64_t curve_seed = 1;  // where the synthetic optimum lies
+  double noise = 0.1;
+};
+int RunPreview(const Context& context, const PreviewOptions& options);
+
 struct SubmitOptions {
   std::string file;
   std::vector<std::string> overrides;
