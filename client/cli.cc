@@ -39,7 +39,6 @@ struct Options {
   std::string fail_on = "any";
   LogsOptions logs;
   ResultsOptions results;
-  std::string group_by = "run";
   MetricsOptions metrics;
   ControlOptions control;
   ControlWorkerOptions control_worker;
@@ -282,9 +281,11 @@ class Program {
     CLI::App* results = AddVerb("results", "Table of a sweep's results, the best first",
                                 "  switchyard results last\n"
                                 "  switchyard results router-comparison --by cell\n"
+                                "  switchyard results last --by model.moe.router.kind "
+                                "--where 'state = \"succeeded\"'\n"
                                 "  switchyard results last --metric valid/bits_per_byte "
                                 "--metric train/tokens_per_second --last -o csv",
-                                [this] { return RunResultsVerb(); });
+                                [this] { return RunResults(context_, options_.results); });
     results->add_option("SWEEP", options_.results.sweep, "Sweep")->required();
     results
         ->add_option("--metric", options_.results.metrics,
@@ -292,10 +293,26 @@ class Program {
                      "first one orders the rows. May be repeated")
         ->allow_extra_args(false)
         ->type_name("SERIES");
-    results->add_option("--by", options_.group_by, "A row per run, or per cell over its seeds")
-        ->check(CLI::IsMember({"run", "cell"}))
-        ->type_name("run|cell")
+    results
+        ->add_option("--by", options_.results.by,
+                     "A row per run, per cell over its seeds, or per value of these axes, fields "
+                     "or properties of runs")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("run|cell|NAME,...")
         ->default_str("run");
+    results
+        ->add_option("--where", options_.results.where,
+                     "Only runs that satisfy it: 'state = \"succeeded\" and "
+                     "valid/bits_per_byte < 1.2'")
+        ->type_name("EXPR");
+    results
+        ->add_option("--sort", options_.results.sort,
+                     "Order of the runs, the best first for a series: valid/bits_per_byte, seed")
+        ->type_name("EXPR");
+    results->add_flag("--descending", options_.results.descending,
+                      "Turn the order of --sort round");
+    results->add_option("--limit", options_.results.limit, "Rows shown; 0: all")->default_str("0");
     CLI::Option* best =
         results->add_flag("--best", options_.results.wants_best,
                           "Best value of a series (default: as the objective says)");
@@ -316,6 +333,10 @@ class Program {
         ->type_name("N|all");
     metrics->add_option("--from", options_.metrics.from_step, "Only steps from here on")
         ->type_name("STEP");
+    metrics
+        ->add_option("--points", options_.metrics.points_max,
+                     "About as many points at most, extremes kept; 0: all")
+        ->default_str("0");
   }
 
   void AddRunVerbs() {
@@ -398,11 +419,6 @@ class Program {
                             : options_.fail_on == "infra" ? FailOn::kInfra
                                                           : FailOn::kNever;
     return RunWait(context_, options_.wait);
-  }
-
-  int RunResultsVerb() {
-    options_.results.group_by = options_.group_by == "cell" ? GroupBy::kCell : GroupBy::kRun;
-    return RunResults(context_, options_.results);
   }
 
   // What the shells complete, read off the program's own description.

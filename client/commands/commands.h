@@ -74,11 +74,15 @@ struct LogsOptions {
 };
 int RunLogs(const Context& context, const LogsOptions& options);
 
-enum class GroupBy { kRun, kCell };
 struct ResultsOptions {
   std::string sweep;
   std::vector<std::string> metrics;  // empty: the objective and the usual ones
-  GroupBy group_by = GroupBy::kRun;
+  std::string where;                 // expression that runs satisfy; empty: all
+  // Empty or "run": a row per run; "cell": per cell; else names that runs are grouped by.
+  std::vector<std::string> by;
+  std::string sort;  // expression that orders the runs; empty: the first metric
+  bool descending = false;
+  uint64_t limit = 0;       // rows; 0: all
   bool wants_best = false;  // neither: as the objective says
   bool wants_last = false;
 };
@@ -89,6 +93,7 @@ struct MetricsOptions {
   std::string series;    // empty: the list of series
   std::string attempts;  // empty: canonical; a number; "all"
   uint64_t from_step = 0;
+  uint32_t points_max = 0;  // 0: all points
 };
 int RunMetrics(const Context& context, const MetricsOptions& options);
 

@@ -620,6 +620,73 @@ TEST_P(StoreSuite, PagesRunsByNumberAndState) {
 }
 
 // Sweeps are listed newest first, finished ones on request only, and found by name, id and `last`.
+// Every question over results rests on the scan: by number, in one state, with each value's class.
+TEST_P(StoreSuite, ScansFactsOfRuns) {
+  CommitSweepOf(1, 1, 5);
+  CommitSweepOf(2, 101, 2);
+  CommitAttempt(3, 30, 2);
+  Commit({AttemptStatus{.epoch = {30}, .state = AttemptState::kFailed, .end_class = EndClass::kOom},
+          RunStatus{.id = MakeRunId(3),
+                    .state = RunState::kFailed,
+                    .current_epoch = {30},
+                    .attempts = 2,
+                    .active_ms = 1500},
+          RunProgress{.run = MakeRunId(3), .step = 70},
+          SummaryRow{.run = MakeRunId(3),
+                     .series = "valid/loss",
+                     .last = std::numeric_limits<double>::quiet_NaN(),
+                     .has_best = true,
+                     .best = 1.25}});
+  std::vector<RunFacts> facts;
+  ASSERT_TRUE(
+      store_
+          ->ScanRuns({.sweep = MakeSweepId(1), .series = {"none", "valid/loss"}, .after = 1},
+                     [&](const RunFacts& run) {
+                       facts.push_back(run);
+                       return facts.size() < 3;
+                     })
+          .ok());
+  ASSERT_THAT(facts, SizeIs(3));
+  EXPECT_EQ(facts[0].number, 2u);
+  const RunFacts& run = facts[1];
+  EXPECT_EQ(run.number, 3u);
+  EXPECT_EQ(run.cell, 3u);
+  EXPECT_EQ(run.run, MakeRunId(3));
+  EXPECT_EQ(run.seed, 0xfedcba9876543210);
+  EXPECT_EQ(run.router, "smoe");
+  EXPECT_EQ(*run.columns, (Columns{{"train.lr", "2"}}));
+  EXPECT_EQ(run.state, RunState::kFailed);
+  EXPECT_EQ(run.end_class, EndClass::kOom);
+  EXPECT_EQ(run.attempts, 2u);
+  EXPECT_EQ(run.step, 70u);
+  EXPECT_EQ(run.steps_total, 100u);
+  EXPECT_EQ(run.active_ms, 1500u);
+  ASSERT_THAT(run.values, SizeIs(2));
+  EXPECT_FALSE(run.values[0].is_present);
+  EXPECT_TRUE(run.values[1].is_present);
+  EXPECT_TRUE(std::isnan(run.values[1].last));
+  EXPECT_EQ(run.values[1].best, 1.25);
+  EXPECT_EQ(facts[2].end_class, EndClass::kNone);
+  EXPECT_FALSE(facts[2].values[1].is_present);
+  const auto ignore = [](const RunFacts&) { return true; };
+  EXPECT_EQ(store_->ScanRuns({.sweep = MakeSweepId(9)}, ignore).code(), Code::kNotFound);
+  EXPECT_EQ(
+      store_
+          ->ScanRuns({.sweep = MakeSweepId(1), .series = std::vector<std::string>(33, "s")}, ignore)
+          .code(),
+      Code::kInvalidArgument);
+
+  const std::vector<uint64_t> numbers = {4, 3};
+  const std::vector<std::string> series = {"valid/loss"};
+  const Result<std::vector<RunInfo>> runs = store_->GetRuns(MakeSweepId(1), numbers, series);
+  ASSERT_TRUE(runs.ok());
+  ASSERT_THAT(*runs, SizeIs(2));
+  EXPECT_EQ((*runs)[0].row.id, MakeRunId(4));
+  EXPECT_EQ((*runs)[1].row.id, MakeRunId(3));
+  EXPECT_THAT((*runs)[1].summaries, SizeIs(1));
+  EXPECT_EQ(store_->GetRuns(MakeSweepId(2), numbers, series).status().code(), Code::kNotFound);
+}
+
 TEST_P(StoreSuite, ListsAndFindsSweeps) {
   EXPECT_EQ(store_->FindSweep("last", false).status().code(), Code::kNotFound);
   for (uint64_t n : {3, 1, 2}) Commit({MakeSweep(n), SweepStatus{.id = MakeSweepId(n)}});
