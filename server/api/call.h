@@ -34,8 +34,6 @@ enum class Method : uint8_t {
   kGetSweep,
   kControlSweep,
   kRetryRuns,
-  kAsk,
-  kTell,
   kListRuns,
   kGetRun,
   kControlRun,

@@ -25,7 +25,6 @@ using scheduler::MemberRow;
 using scheduler::RunProgress;
 using scheduler::RunRow;
 using scheduler::RunStatus;
-using scheduler::StrategyRow;
 using scheduler::StreamEventRow;
 using scheduler::StreamRow;
 using scheduler::SummaryReset;
@@ -48,13 +47,13 @@ using scheduler::WorkerRow;
 //   ChunkRow, StreamEventRow, LogRow,
 //   HistoryRow                              append
 //   SummaryReset                            deletes the run's summaries
-//   UsageRow, StrategyRow                   insert or replace by project, by sweep
+//   UsageRow                                insert or replace by project
 //   IdemRow                                 insert
 // A RunRow and a SweepRow are always followed by their status in the same commit.
 using Write =
     std::variant<SweepRow, SweepStatus, LinkRow, RunRow, RunStatus, AttemptRow, AttemptStatus,
                  MemberRow, StreamRow, ChunkRow, StreamEventRow, LogRow, CheckpointRow, SummaryRow,
-                 SummaryReset, RunProgress, IdemRow, WorkerRow, HistoryRow, UsageRow, StrategyRow>;
+                 SummaryReset, RunProgress, IdemRow, WorkerRow, HistoryRow, UsageRow>;
 
 struct Meta {
   std::string cluster_id;
