@@ -171,7 +171,7 @@ struct MixFunction : Function<MixFunction> {
     saved->plan = MakePlan(ids, w_in.size(0));
     const Plan& plan = saved->plan;
     const auto options = x.options().dtype(saved->type);
-    const int64_t N = x.size(0), D = x.size(1), K = ids.size(1), E = w_in.size(0);
+    const int64_t N = x.size(0), D = x.size(1), K = ids.size(1);
     const int64_t F = w_out.size(2), H = w_in.size(1);
     const auto P = static_cast<int64_t>(plan.slots.size());
     const TypedKernels& k = KernelsFor(saved->type);
@@ -246,7 +246,7 @@ struct MixFunction : Function<MixFunction> {
                      &b_out = tensors[7], &active = tensors[8], &hidden = tensors[9],
                      &y = tensors[10];
     const at::Tensor g = grads[0].contiguous();
-    const int64_t N = g.size(0), D = g.size(1), K = weights.size(1), E = w_in.size(0);
+    const int64_t N = g.size(0), D = g.size(1), K = weights.size(1);
     const int64_t F = w_out.size(2), H = w_in.size(1);
     const auto P = static_cast<int64_t>(plan.slots.size());
     const TypedKernels& k = KernelsFor(saved->type);

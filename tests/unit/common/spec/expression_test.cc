@@ -225,7 +225,9 @@ TEST(Expression, SurvivesRandomTexts) {
     }
     ++parsed;
     const Result<Truth> truth = expression->Test(Names());
-    if (!truth.ok()) EXPECT_THAT(truth.status().message(), HasSubstr("column ")) << text;
+    if (!truth.ok()) {
+      EXPECT_THAT(truth.status().message(), HasSubstr("column ")) << text;
+    }
   }
   EXPECT_GT(parsed, 500);
 }
