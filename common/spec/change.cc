@@ -9,7 +9,6 @@
 #include "common/base/strings.h"
 #include "common/spec/canonical.h"
 #include "common/spec/lay.h"
-#include "common/spec/path.h"
 #include "common/spec/stage.h"
 #include "common/spec/sweep_layout.h"
 #include "common/spec/sweep_plan.h"

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "common/base/strings.h"
+#include "common/spec/checker.h"
 #include "common/spec/path.h"
 #include "common/spec/report.h"
 #include "common/spec/stage.h"
@@ -101,11 +102,9 @@ class StageChecker {
     const pb::NeedsSpec& needs = stage.needs();
     const bool is_elsewhere = !needs.sweep().empty();
     if (!is_elsewhere && std::ranges::find(known, needs.stage()) == known.end()) {
-      const std::string nearest = NearestWord(needs.stage(), known);
       Fail(stage, ".needs",
            StrCat("'", EscapeForTerminal(needs.stage()), "' is not a stage; ",
-                  nearest.empty() ? StrCat("known: ", StrJoin(known, ", "))
-                                  : StrCat("nearest: ", nearest)));
+                  WordHint(needs.stage(), known)));
     }
     if (!is_elsewhere && !needs.where().empty()) {
       Fail(stage, ".needs.where", "goes with another sweep; write it under select");
@@ -194,12 +193,9 @@ class StageChecker {
         Fail(stage, field, StrCat(EscapeForTerminal(axis), " is given twice"));
       }
       if (std::ranges::find(known, axis) != known.end()) continue;
-      const std::string nearest = NearestWord(axis, known);
       Fail(stage, field,
            StrCat("'", EscapeForTerminal(axis), "' is not an axis of ", stage.needs().stage(), "; ",
-                  known.empty()     ? std::string("it has none")
-                  : nearest.empty() ? StrCat("known: ", StrJoin(known, ", "))
-                                    : StrCat("nearest: ", nearest)));
+                  WordHint(axis, known, "it has none")));
     }
   }
 

@@ -1,5 +1,6 @@
 #include "common/spec/match.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>

@@ -1,5 +1,7 @@
 #include "common/spec/path.h"
 
+#include <algorithm>
+
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 

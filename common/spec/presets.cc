@@ -188,8 +188,7 @@ train:
   clip_norm: 0.25
 eval: {every_steps: 4000, target_len: 128, memory_len: 896, batch: 10}
 )"},
-    // ST-MoE: one hop over many experts of one unit; the text of the study is cut into 32,000
-    // tokens,
+    // ST-MoE: one hop over many experts of one unit. The study cuts its text into 32,000 tokens,
     // this one into what the data says.
     {"st_small", R"(
 kind: train

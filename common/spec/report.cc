@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <set>
 
 #include "common/base/sha256.h"
 #include "common/base/strings.h"
 #include "common/spec/canonical.h"
+#include "common/spec/checker.h"
 #include "common/spec/expression.h"
 #include "common/spec/path.h"
 #include "common/spec/quantity.h"
@@ -77,20 +77,14 @@ class ReportChecker {
     } else if (FindStage(sweep_, id) == nullptr) {
       std::vector<std::string> known;
       for (const pb::StageSpec& each : sweep_.stages()) known.push_back(each.id());
-      Fail("stage", StrCat("'", EscapeForTerminal(id), "' is not a stage; ", Hint(id, known)));
+      Fail("stage", StrCat("'", EscapeForTerminal(id), "' is not a stage; ",
+                           WordHint(id, known, "there are none")));
     }
     if (const auto at = columns_.find(id); at != columns_.end()) {
       axes_ = at->second;
       are_axes_known_ = true;
     }
     CheckWhere(where);
-  }
-
-  static std::string Hint(const std::string& word, const std::vector<std::string>& known) {
-    if (known.empty()) return "there are none";
-    const std::string nearest = NearestWord(word, known);
-    if (!nearest.empty()) return StrCat("nearest: ", nearest);
-    return StrCat("known: ", StrJoin(known, ", "));
   }
 
   void CheckWhere(const std::string& where) {
@@ -113,7 +107,8 @@ class ReportChecker {
 
   bool CheckAxis(const std::string& field, const std::string& axis) {
     if (!are_axes_known_ || std::ranges::find(axes_, axis) != axes_.end()) return true;
-    Fail(field, StrCat("'", EscapeForTerminal(axis), "' is not an axis; ", Hint(axis, axes_)));
+    Fail(field, StrCat("'", EscapeForTerminal(axis), "' is not an axis; ",
+                       WordHint(axis, axes_, "there are none")));
     return false;
   }
 
@@ -141,7 +136,7 @@ class ReportChecker {
     for (const pb::NamedNumber& number : numbers) {
       if (std::ranges::find(names, number.id()) == names.end()) {
         Fail(field, StrCat("'", EscapeForTerminal(number.id()), "' is not known here; ",
-                           Hint(number.id(), names)));
+                           WordHint(number.id(), names, "there are none")));
       } else if (!number.has_value() || !(number.value() > 0)) {
         Fail(StrCat(field, ".", number.id()), "a number above 0 is required");
       }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "common/base/strings.h"
+#include "common/spec/checker.h"
 #include "common/spec/lay.h"
 #include "common/spec/quantity.h"
 #include "common/spec/space.h"
@@ -286,11 +287,9 @@ class SpaceReader {
     }
     const std::vector<std::string> known = QuantityNames();
     if (std::ranges::find(known, match.quantity) == known.end()) {
-      const std::string nearest = NearestWord(match.quantity, known);
       Fail(at, StrCat(path, ".quantity"),
            StrCat("'", EscapeForTerminal(match.quantity), "' is not a quantity; ",
-                  nearest.empty() ? StrCat("known: ", StrJoin(known, ", "))
-                                  : StrCat("nearest: ", nearest)));
+                  WordHint(match.quantity, known)));
     }
     std::vector<std::string> names;
     size_t to = axis->alternatives.size();
@@ -300,12 +299,9 @@ class SpaceReader {
       if (axis->alternatives[k].name == spec.to()) to = k;
     }
     if (to == axis->alternatives.size()) {
-      const std::string nearest = NearestWord(spec.to(), names);
-      Fail(
-          at, StrCat(path, ".to"),
-          StrCat("'", EscapeForTerminal(spec.to()), "' is not another alternative of this choice; ",
-                 nearest.empty() ? StrCat("known: ", StrJoin(names, ", "))
-                                 : StrCat("nearest: ", nearest)));
+      Fail(at, StrCat(path, ".to"),
+           StrCat("'", EscapeForTerminal(spec.to()),
+                  "' is not another alternative of this choice; ", WordHint(spec.to(), names)));
       return;
     }
     match.to = to;

@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/strings.h"
 #include "common/spec/canonical.h"
+#include "common/spec/checker.h"
 #include "common/spec/lay.h"
 #include "common/spec/match.h"
 #include "common/spec/path.h"
@@ -32,10 +33,8 @@ bool LoadNamedPreset(const std::string& name, const std::string& path, pb::RunSp
                      std::vector<Fault>* faults) {
   if (name.empty() || LoadPreset(name, out)) return true;
   const std::vector<std::string> known = PresetNames();
-  const std::string nearest = NearestWord(name, known);
-  faults->push_back(Plain(path, StrCat("'", EscapeForTerminal(name), "' is not a preset; ",
-                                       nearest.empty() ? StrCat("known: ", StrJoin(known, ", "))
-                                                       : StrCat("nearest: ", nearest))));
+  faults->push_back(Plain(
+      path, StrCat("'", EscapeForTerminal(name), "' is not a preset; ", WordHint(name, known))));
   return false;
 }
 
@@ -226,13 +225,10 @@ void SweepLayout::TakeStrategy(const pb::StrategySpec& strategy, std::vector<Fau
         if (drawn_cells_ <= kRunCountMax) drawn_cells_ *= axis->option_count();
         continue;
       }
-      const std::string nearest = NearestWord(name, known);
       faults->push_back(
           Plain(StrCat(prefix, "strategy.", kind->name(), ".per"),
                 StrCat("'", EscapeForTerminal(name), "' is not an axis with values to tell apart; ",
-                       known.empty()     ? std::string("there is none")
-                       : nearest.empty() ? StrCat("known: ", StrJoin(known, ", "))
-                                         : StrCat("nearest: ", nearest))));
+                       WordHint(name, known, "there is none"))));
     }
   }
 }

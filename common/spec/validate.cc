@@ -8,6 +8,7 @@
 #include "common/base/strings.h"
 #include "common/spec/accounting.h"
 #include "common/spec/canonical.h"
+#include "common/spec/checker.h"
 #include "common/spec/policy.h"
 #include "common/spec/unused.h"
 #include "common/spec/validate_moe.h"
@@ -21,7 +22,7 @@ namespace pb = ::switchyard::v1;
 
 constexpr uint64_t kInt64Max = (uint64_t{1} << 63) - 1;  // what the store holds
 
-class RunChecker {
+class RunChecker : private Checker {
  public:
   explicit RunChecker(const pb::RunSpec& run) : run_(run) {}
 
@@ -54,30 +55,6 @@ class RunChecker {
   }
 
  private:
-  void Fail(std::string path, std::string message) {
-    faults_.push_back({"", std::move(path), std::move(message)});
-  }
-  // `value` in [min, max], or a fault.
-  bool Range(const char* path, uint64_t value, uint64_t min, uint64_t max) {
-    if (value >= min && value <= max) return true;
-    if (value == 0) {
-      Fail(path, min == 1 ? StrCat("is required, or 0 where at least 1 is wanted")
-                          : StrCat("is 0; at least ", min, " is wanted"));
-    } else {
-      Fail(path, StrCat(value, " is not between ", min, " and ", max));
-    }
-    return false;
-  }
-  void Positive(const char* path, double value) {
-    if (!(value > 0)) Fail(path, StrCat(value, " must be above 0"));
-  }
-  void NotNegative(const std::string& path, double value) {
-    if (!(value >= 0)) Fail(path, StrCat(value, " must not be negative"));
-  }
-  // [0, 1): a probability of dropping, a decay.
-  void Fraction(const char* path, double value) {
-    if (!(value >= 0 && value < 1)) Fail(path, StrCat(value, " is not in [0, 1)"));
-  }
   void Path(const std::string& path, const std::string& value, bool is_required) {
     if (value.empty() && is_required) Fail(path, "is required");
     if (value.find('\0') != std::string::npos) Fail(path, "holds a NUL byte");
@@ -304,7 +281,9 @@ class RunChecker {
         Fail("model", "a backbone is required; known: transformer_xl, decoder");
         return;
     }
-    if (model.has_moe()) CheckMoe(run_, &faults_);
+    if (model.has_moe()) {
+      for (Fault& fault : CheckMoe(run_)) faults_.push_back(std::move(fault));
+    }
     const uint64_t vocab = VocabFromData(run_);
     if (vocab != 0 && model.vocab() != vocab) {
       Fail("model.vocab",
@@ -376,7 +355,6 @@ class RunChecker {
       "'..'";
 
   const pb::RunSpec& run_;
-  std::vector<Fault> faults_;
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
-#include <algorithm>
 #include <set>
 #include <string>
 
 #include "common/base/strings.h"
 #include "common/spec/accounting.h"
 #include "common/spec/canonical.h"
+#include "common/spec/checker.h"
 #include "common/spec/path.h"
 #include "common/spec/validate.h"
 #include "switchyard/v1/spec.pb.h"
@@ -23,7 +23,7 @@ bool IsDigest(const std::string& digest) {
          digest.find_first_not_of("0123456789abcdef", 7) == std::string::npos;
 }
 
-class KindChecker {
+class KindChecker : private Checker {
  public:
   explicit KindChecker(const pb::RunSpec& run) : run_(run) {}
 
@@ -42,10 +42,6 @@ class KindChecker {
   }
 
  private:
-  void Fail(std::string path, std::string message) {
-    faults_.push_back({"", std::move(path), std::move(message)});
-  }
-
   void CheckSources() {
     const bool has_init = run_.has_init();
     const bool has_inputs = run_.inputs_size() > 0;
@@ -232,7 +228,6 @@ class KindChecker {
   }
 
   const pb::RunSpec& run_;
-  std::vector<Fault> faults_;
 };
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <initializer_list>
 #include <set>
 #include <string>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "common/base/strings.h"
+#include "common/spec/checker.h"
 #include "common/spec/router_properties.h"
 #include "switchyard/v1/spec.pb.h"
 
@@ -54,16 +54,21 @@ std::string_view ScopeName(pb::LossScope scope) {
   }
 }
 
-class MoeChecker {
+class MoeChecker : private Checker {
  public:
-  MoeChecker(const pb::RunSpec& run, std::vector<Fault>* faults)
+  explicit MoeChecker(const pb::RunSpec& run)
       : run_(run),
         moe_(run.model().moe()),
         router_(moe_.router()),
-        kind_(RouterKindName(router_)),
-        faults_(faults) {}
+        kind_(RouterKindName(router_)) {}
 
-  void Run() {
+  std::vector<Fault> Check() {
+    CheckAll();
+    return std::move(faults_);
+  }
+
+ private:
+  void CheckAll() {
     CheckLayers();
     if (kind_.empty()) {
       return Fail("model.moe.router", StrCat("is required; known: ", KnownRouterKinds()));
@@ -86,27 +91,6 @@ class MoeChecker {
     CheckCausality();
   }
 
- private:
-  void Fail(std::string path, std::string message) {
-    faults_->push_back({"", std::move(path), std::move(message)});
-  }
-  bool Range(const std::string& path, uint64_t value, uint64_t min, uint64_t max) {
-    if (value >= min && value <= max) return true;
-    if (value == 0) {
-      Fail(path, min == 1 ? StrCat("is required, or 0 where at least 1 is wanted")
-                          : StrCat("is 0; at least ", min, " is wanted"));
-    } else {
-      Fail(path, StrCat(value, " is not between ", min, " and ", max));
-    }
-    return false;
-  }
-  void Positive(const std::string& path, double value) {
-    if (!(value > 0)) Fail(path, StrCat(value, " must be above 0"));
-  }
-  // [0, 1): a probability of dropping, a decay.
-  void Fraction(const std::string& path, double value) {
-    if (!(value >= 0 && value < 1)) Fail(path, StrCat(value, " is not in [0, 1)"));
-  }
   std::string KindPath(std::string_view field) const {
     return StrCat("model.moe.router.", kind_, ".", field);
   }
@@ -225,9 +209,7 @@ class MoeChecker {
     Range(KindPath("d_score"), cosine.d_score(), 1, kInnerMax);
     Range(KindPath("hops"), cosine.hops(), 1, kHopsMax);
     Positive(KindPath("tau"), cosine.tau());
-    if (!(cosine.halt_eps() >= 0)) {
-      Fail(KindPath("halt_eps"), StrCat(cosine.halt_eps(), " must not be negative"));
-    }
+    NotNegative(KindPath("halt_eps"), cosine.halt_eps());
     if (!cosine.hop_top_k().empty() && std::cmp_not_equal(cosine.hop_top_k_size(), cosine.hops())) {
       Fail(KindPath("hop_top_k"),
            StrCat("has ", cosine.hop_top_k_size(), " numbers for ", cosine.hops(), " hops"));
@@ -302,10 +284,7 @@ class MoeChecker {
         Positive(KindPath("tolerance"), router_.sinkhorn().tolerance());
         break;
       case pb::RouterSpec::kBiasBalanced:
-        if (!(router_.bias_balanced().bias_update_rate() >= 0)) {
-          Fail(KindPath("bias_update_rate"),
-               StrCat(router_.bias_balanced().bias_update_rate(), " must not be negative"));
-        }
+        NotNegative(KindPath("bias_update_rate"), router_.bias_balanced().bias_update_rate());
         if (router_.bias_balanced().has_group_limit()) {
           CheckGroupLimit(router_.bias_balanced().group_limit());
         }
@@ -395,9 +374,7 @@ class MoeChecker {
         }
         break;
       case pb::NOISE_KIND_GAUSSIAN_FIXED:
-        if (!(noise.std() >= 0)) {
-          Fail("model.moe.router.noise.std", StrCat(noise.std(), " must not be negative"));
-        }
+        NotNegative("model.moe.router.noise.std", noise.std());
         break;
       default:
         break;
@@ -449,17 +426,13 @@ class MoeChecker {
       const std::string path = StrCat("model.moe.losses.", loss.id());
       const auto* definition = std::ranges::find(kLosses, loss.id(), &Loss::id);
       if (definition == kLosses.end()) {
-        const std::string nearest = NearestWord(loss.id(), known);
         Fail("model.moe.losses", StrCat("'", EscapeForTerminal(loss.id()), "' is not a loss; ",
-                                        nearest.empty() ? StrCat("known: ", StrJoin(known, ", "))
-                                                        : StrCat("nearest: ", nearest)));
+                                        WordHint(loss.id(), known)));
         continue;
       }
       if (!ids.insert(loss.id()).second) Fail(path, "this loss is given twice");
       if (!loss.has_coef()) Fail(StrCat(path, ".coef"), "is required");
-      if (!(loss.coef() >= 0)) {
-        Fail(StrCat(path, ".coef"), StrCat(loss.coef(), " must not be negative"));
-      }
+      NotNegative(StrCat(path, ".coef"), loss.coef());
       if (definition->fixed_scope != pb::LOSS_SCOPE_UNSPECIFIED &&
           loss.scope() != definition->fixed_scope) {
         Fail(StrCat(path, ".scope"),
@@ -488,11 +461,10 @@ class MoeChecker {
   const pb::RouterSpec& router_;
   const std::string kind_;
   bool has_experts_ = false;
-  std::vector<Fault>* faults_;
 };
 
 }  // namespace
 
-void CheckMoe(const pb::RunSpec& run, std::vector<Fault>* faults) { MoeChecker(run, faults).Run(); }
+std::vector<Fault> CheckMoe(const pb::RunSpec& run) { return MoeChecker(run).Check(); }
 
 }  // namespace switchyard::spec

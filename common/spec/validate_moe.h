@@ -10,8 +10,8 @@ class RunSpec;
 
 namespace switchyard::spec {
 
-// Appends the faults of `run.model.moe` (defaults filled in, a backbone is set): layers, experts,
+// The faults of `run.model.moe` (defaults filled in, a backbone is set): layers, experts,
 // the router's kind with its options, gate norm, noise, capacity, losses, causality.
-void CheckMoe(const v1::RunSpec& run, std::vector<Fault>* faults);
+std::vector<Fault> CheckMoe(const v1::RunSpec& run);
 
 }  // namespace switchyard::spec

@@ -5,7 +5,6 @@
 
 #include <google/protobuf/descriptor.h>
 
-#include "common/base/strings.h"
 #include "switchyard/v1/spec.pb.h"
 
 namespace switchyard::spec {

@@ -19,13 +19,7 @@ Status CheckUnits(std::span<const double> values) {
     return FailedPrecondition(
         StrCat("bootstrap: ", values.size(), " units, at least 2 are needed"));
   }
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) {
-      return InvalidArgument(
-          StrCat("bootstrap: unit ", i, " is ", values[i], ", wanted a finite number"));
-    }
-  }
-  return OkStatus();
+  return CheckFinite(values, "bootstrap: unit");
 }
 
 }  // namespace

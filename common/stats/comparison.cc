@@ -37,6 +37,10 @@ constexpr std::array<std::pair<Unit, std::string_view>, 4> kUnits = {{
     {Unit::kExample, "example"},
 }};
 
+bool IsPaired(TestKind test) {
+  return test != TestKind::kWelchT && test != TestKind::kLabelPermutation;
+}
+
 // One arm under one value of `within`: a value for each seed that has all of it.
 struct Arm {
   std::map<uint64_t, double> values;
@@ -216,7 +220,7 @@ void TakeBootstrap(const Bootstrap& bootstrap, const Levels& levels, ComparisonR
 Status TestSeeds(const ComparisonPlan& plan, const Levels& levels, const Pairs& pairs,
                  const std::vector<double>& arm, const std::vector<double>& reference,
                  ComparisonResult& result) {
-  const bool paired = plan.test != TestKind::kWelchT && plan.test != TestKind::kLabelPermutation;
+  const bool paired = IsPaired(plan.test);
   Result<MeanTest> mean_test = paired ? PairedT(pairs.differences) : WelchT(arm, reference);
   if (!mean_test.ok()) {
     return FailedPrecondition(StrCat(result.arm, " against ", result.reference,
@@ -332,8 +336,7 @@ std::string SampleName(const ComparisonPlan& plan) {
     case Unit::kSeed:
       break;
   }
-  const bool paired = plan.test != TestKind::kWelchT && plan.test != TestKind::kLabelPermutation;
-  return paired ? "pairs" : "seeds an arm";
+  return IsPaired(plan.test) ? "pairs" : "seeds an arm";
 }
 
 std::string Withheld(const std::vector<MissingSeed>& missing) {

@@ -30,6 +30,15 @@ class CompensatedSum {
 
 }  // namespace
 
+Status CheckFinite(std::span<const double> values, std::string_view what) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) {
+      return InvalidArgument(StrCat(what, " ", i, " is ", values[i], ", wanted a finite number"));
+    }
+  }
+  return OkStatus();
+}
+
 double Sum(std::span<const double> values) {
   CompensatedSum sum;
   for (const double value : values) sum.Add(value);

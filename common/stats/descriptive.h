@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
@@ -19,6 +20,9 @@ struct Interval {
   bool IsInside(double margin) const { return low > -margin && high < margin; }
   bool Contains(double value) const { return low <= value && value <= high; }
 };
+
+// Refuses the first value that is not finite; `what` is how one is called ("bootstrap: unit").
+Status CheckFinite(std::span<const double> values, std::string_view what);
 
 double Sum(std::span<const double> values);
 // NaN when empty.

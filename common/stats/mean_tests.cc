@@ -14,13 +14,7 @@ Status CheckSample(std::span<const double> values, std::string_view what) {
   if (values.size() < 2) {
     return FailedPrecondition(StrCat(what, ": ", values.size(), " values, at least 2 are needed"));
   }
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) {
-      return InvalidArgument(
-          StrCat(what, ": value ", i, " is ", values[i], ", wanted a finite number"));
-    }
-  }
-  return OkStatus();
+  return CheckFinite(values, StrCat(what, ": value"));
 }
 
 double Ratio(double numerator, double standard_error) {
@@ -87,16 +81,14 @@ Result<Tost> TostOf(const MeanTest& test, double margin) {
   }
   Tost tost;
   tost.margin = margin;
+  tost.t_low = Ratio(test.estimate + margin, test.standard_error);
+  tost.t_high = Ratio(test.estimate - margin, test.standard_error);
   if (test.standard_error == 0) {
     // No spread: the difference is what it is.
-    tost.t_low = Ratio(test.estimate + margin, 0);
-    tost.t_high = Ratio(test.estimate - margin, 0);
     tost.p = std::abs(test.estimate) < margin ? 0 : 1;
-    return tost;
+  } else {
+    tost.p = std::max(StudentTail(tost.t_low, test.df), StudentCdf(tost.t_high, test.df));
   }
-  tost.t_low = (test.estimate + margin) / test.standard_error;
-  tost.t_high = (test.estimate - margin) / test.standard_error;
-  tost.p = std::max(StudentTail(tost.t_low, test.df), StudentCdf(tost.t_high, test.df));
   return tost;
 }
 

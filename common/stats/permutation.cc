@@ -23,16 +23,6 @@ double Choose(size_t n, size_t k) {
   return std::round(result);
 }
 
-Status CheckFinite(std::span<const double> values) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) {
-      return InvalidArgument(
-          StrCat("permutation test: value ", i, " is ", values[i], ", wanted a finite number"));
-    }
-  }
-  return OkStatus();
-}
-
 // Arrangements that equal the observed one up to rounding count as equal.
 double Threshold(double observed, std::span<const double> values) {
   double scale = 0;
@@ -51,7 +41,7 @@ uint32_t NextSubset(uint32_t bits) {
 
 Result<Permutation> SignFlip(std::span<const double> differences, uint64_t seed) {
   if (differences.empty()) return FailedPrecondition("sign-flip test: no pairs");
-  SWITCHYARD_RETURN_IF_ERROR(CheckFinite(differences));
+  SWITCHYARD_RETURN_IF_ERROR(CheckFinite(differences, "permutation test: value"));
   const size_t n = differences.size();
   const double observed = Sum(differences);
   const double threshold = Threshold(observed, differences);
@@ -89,7 +79,7 @@ Result<Permutation> LabelPermutation(std::span<const double> a, std::span<const 
   if (a.empty() || b.empty()) return FailedPrecondition("label permutation test: an empty sample");
   std::vector<double> all(a.begin(), a.end());
   all.insert(all.end(), b.begin(), b.end());
-  SWITCHYARD_RETURN_IF_ERROR(CheckFinite(all));
+  SWITCHYARD_RETURN_IF_ERROR(CheckFinite(all, "permutation test: value"));
   // Around the mean, so that rounding is judged on the spread and not on the level.
   const double center = Mean(all);
   for (double& value : all) value -= center;

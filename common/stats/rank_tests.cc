@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
-#include "common/base/strings.h"
+#include "common/stats/descriptive.h"
 #include "common/stats/distributions.h"
 
 namespace switchyard::stats {
@@ -36,14 +37,9 @@ double ExactP(double statistic, size_t n) {
 }  // namespace
 
 Result<Wilcoxon> WilcoxonSignedRank(std::span<const double> differences) {
+  SWITCHYARD_RETURN_IF_ERROR(CheckFinite(differences, "signed-rank test: difference"));
   std::vector<double> kept;
-  for (size_t i = 0; i < differences.size(); ++i) {
-    if (!std::isfinite(differences[i])) {
-      return InvalidArgument(StrCat("signed-rank test: difference ", i, " is ", differences[i],
-                                    ", wanted a finite number"));
-    }
-    if (differences[i] != 0) kept.push_back(differences[i]);
-  }
+  std::ranges::copy_if(differences, std::back_inserter(kept), [](double d) { return d != 0; });
   if (kept.empty()) return FailedPrecondition("signed-rank test: every difference is 0");
   std::sort(kept.begin(), kept.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
   Wilcoxon result;

@@ -29,9 +29,9 @@ class Worker;
 namespace switchyard::api {
 
 Result<Uuid> ParseUuid(std::string_view text, std::string_view field);
-// A request id may be empty: such a call is not remembered.
 // kInvalidArgument: not one of the actions.
 Result<scheduler::Verb> VerbOf(int action);
+// A request id may be empty: such a call is not remembered.
 Status CheckRequestId(const std::string& request_id);
 // Text of foreign origin: valid UTF-8 of at most `max_bytes`.
 Status CheckText(const std::string& text, std::string_view field, size_t max_bytes = 4096);

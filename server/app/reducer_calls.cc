@@ -49,7 +49,7 @@ void Reducer::Heartbeat(scheduler::Heartbeat event, api::Callback<api::Desired> 
                    [this, shared, done](Turn& turn) {
                      scheduler::Heartbeat event = *shared;
                      event.is_echo_only = degraded_ >= 0;
-                     const scheduler::Decision decision = turn.Decide(event);
+                     const scheduler::Decision decision = turn.Decide(std::move(event));
                      SWITCHYARD_FAILPOINT("heartbeat.decided");
                      if (!decision.status.ok()) {
                        turn.Release([done, status = decision.status] { done(status); });

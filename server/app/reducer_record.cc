@@ -249,7 +249,7 @@ void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> don
              const api::AppendInput& input = *shared;
              scheduler::Append event = input.event;
              AddScores(input, &event);
-             const scheduler::Decision decision = turn.Decide(event);
+             const scheduler::Decision decision = turn.Decide(std::move(event));
              SWITCHYARD_FAILPOINT("append.decided");
              if (!decision.status.ok()) {
                turn.Release([done, status = decision.status] { done(status); });

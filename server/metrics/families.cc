@@ -359,7 +359,9 @@ void Families::Observe(const scheduler::State& before, const scheduler::Decision
     stale_[static_cast<size_t>(kind)]->Increment();
     if (kind == scheduler::StaleKind::kGap) gap_nacks->Increment();
   }
-  count(lease_expired_, static_cast<double>(decision.leases_expired));
+  if (decision.leases_expired > 0) {
+    count(lease_expired_, static_cast<double>(decision.leases_expired));
+  }
   if (const auto* heartbeat = std::get_if<scheduler::HeartbeatAnswer>(&decision.answer)) {
     heartbeat_delay->Observe(static_cast<double>(heartbeat->delay.count()) / 1000);
   }

@@ -145,9 +145,8 @@ void EndRun(Draft& draft, Epoch epoch, bool is_crash, uint64_t random) {
   if (attempt.running_since.has_value()) {
     const auto ms = static_cast<uint64_t>((draft.now().now - *attempt.running_since).count());
     status.active_ms += ms;
-    size_t slots = 0;
-    for (const MemberRow& member : members) slots += member.slots.size();
-    for (const SweepLink& link : run.links) draft.sweep(link.sweep).slot_ms += ms * slots;
+    const uint64_t slot_ms = ms * SlotsOf(members);
+    for (const SweepLink& link : run.links) draft.sweep(link.sweep).slot_ms += slot_ms;
   }
   draft.History(StrCat("attempt_", Name(outcome.state)), id.value,
                 StrCat("attempt ", attempt.row.ordinal, ": ", outcome.reason));

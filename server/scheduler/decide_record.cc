@@ -1,7 +1,6 @@
 // Recording: lines and output of attempts, checkpoints and their retention.
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "common/base/guard.h"

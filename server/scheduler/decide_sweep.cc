@@ -222,9 +222,7 @@ Decision On(const State& state, const SteerSweep& event, const Now& now) {
         status.reason.clear();
         status.early_failures.clear();
         draft.SetSweepState(event.sweep, SweepState::kActive);
-        for (const RunId id : OwnRuns(state, *sweep, SweepState{})) {
-          answer.runs_affected += SteerOne(draft, id, Verb::kResume, event.reason, 0) ? 1 : 0;
-        }
+        steer(SweepState{});
       }
       break;
     case Verb::kPriority:
@@ -273,7 +271,7 @@ Decision On(const State& state, const RetryRuns& event, const Now& now) {
     draft.History("sweep_retried", event.sweep.value, event.child->name);
   }
   const uint64_t planned = is_live ? sweep->row.runs : 0;
-  RetryAnswer answer{.sweep = into, .first = planned + draft.sweep(into).retried + 1};
+  RetryAnswer answer{.sweep = into};
   for (const RetryRuns::Retried& retried : event.runs) {
     const std::string key = LiveKey(retried.run.project, retried.run.run_key);
     // Somebody else has made this run anew already.

@@ -73,12 +73,11 @@ void WatchBudgets(Draft& draft) {
     for (const Epoch epoch : worker.attempts) {
       const Attempt& attempt = *state.FindAttempt(epoch);
       if (!attempt.running_since.has_value()) continue;
-      size_t slots = 0;
-      for (const MemberRow& member : attempt.members) slots += member.slots.size();
       const auto ms = static_cast<uint64_t>((draft.now().now - *attempt.running_since).count());
+      const uint64_t slot_ms = ms * SlotsOf(attempt.members);
       for (const SweepLink& link : state.FindRun(attempt.row.run)->links) {
         const auto sweep = used.find(link.sweep);
-        if (sweep != used.end()) sweep->second += ms * slots;
+        if (sweep != used.end()) sweep->second += slot_ms;
       }
     }
   }

@@ -93,7 +93,6 @@ struct SteerAnswer {
 };
 struct RetryAnswer {
   SweepId sweep;  // that holds the new runs
-  uint64_t first = 0;
   uint64_t made = 0;
 };
 struct ScheduleAnswer {

@@ -9,6 +9,13 @@
 // Inside of Decide: one handler per event, and what several of them do to runs and attempts.
 namespace switchyard::scheduler {
 
+// Slots that the members of an attempt hold, or held.
+inline size_t SlotsOf(const std::vector<MemberRow>& members) {
+  size_t slots = 0;
+  for (const MemberRow& member : members) slots += member.slots.size();
+  return slots;
+}
+
 inline constexpr int32_t kExitStopped = 75;
 inline constexpr int32_t kExitFenced = 76;
 

@@ -58,7 +58,6 @@ inline constexpr Milliseconds kSealAfter{int64_t{7} * 24 * 3600 * 1000};
 inline constexpr Milliseconds kBackoffMax{10 * 60 * 1000};
 // From the agent's first sight of a request to stop until SIGKILL.
 inline constexpr uint32_t kGraceMs = 60000;
-inline constexpr uint32_t kSiblingGraceMs = 15000;
 inline constexpr uint32_t kInfraStreakMax = 20;
 // Ends together with the agent or the host that quarantine a run.
 inline constexpr uint32_t kCrashesMax = 2;

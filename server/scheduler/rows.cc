@@ -198,18 +198,6 @@ std::string_view Name(CheckpointState state) {
   return "unspecified";
 }
 
-std::string_view Name(Profile profile) {
-  switch (profile) {
-    case Profile::kResilient:
-      return "resilient";
-    case Profile::kExclusive:
-      return "exclusive";
-    case Profile::kLocal:
-      return "local";
-  }
-  return "unspecified";
-}
-
 bool IsTerminal(SweepState state) {
   return state == SweepState::kCompleted || state == SweepState::kCancelled;
 }

@@ -109,7 +109,6 @@ std::string_view Name(EndClass end_class);
 std::string_view Name(SlotKind kind);
 std::string_view Name(AdminState state);
 std::string_view Name(CheckpointState state);
-std::string_view Name(Profile profile);
 
 bool IsTerminal(SweepState state);
 bool IsTerminal(RunState state);

@@ -1,4 +1,3 @@
-#include <utility>
 
 #include "server/search/strategy.h"
 

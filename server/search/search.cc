@@ -292,11 +292,14 @@ Actions Search::Finish(uint64_t number, uint64_t seed, const RunEnd& end) {
   return actions;
 }
 
+Status Search::CheckExternal() const {
+  if (settings_.method == Method::kExternal) return OkStatus();
+  return FailedPrecondition(
+      StrCat("the sweep's strategy is ", MethodName(settings_.method), ", not external"));
+}
+
 Result<Actions> Search::Tell(const Point& point) {
-  if (settings_.method != Method::kExternal) {
-    return FailedPrecondition(
-        StrCat("the sweep's strategy is ", MethodName(settings_.method), ", not external"));
-  }
+  SWITCHYARD_RETURN_IF_ERROR(CheckExternal());
   if (is_closed_) return FailedPrecondition("the sweep's external strategy is closed");
   SWITCHYARD_RETURN_IF_ERROR(space_.CheckPoint(point));
   if (!allowed_(point)) return InvalidArgument("the point breaks a constraint of the sweep");
@@ -306,10 +309,7 @@ Result<Actions> Search::Tell(const Point& point) {
 }
 
 Result<Actions> Search::TellStop(uint64_t cell) {
-  if (settings_.method != Method::kExternal) {
-    return FailedPrecondition(
-        StrCat("the sweep's strategy is ", MethodName(settings_.method), ", not external"));
-  }
+  SWITCHYARD_RETURN_IF_ERROR(CheckExternal());
   const auto found = cells_.find(cell);
   if (found == cells_.end()) return NotFound(StrCat("cell ", cell, " has no run that goes on"));
   Actions actions;
@@ -324,10 +324,7 @@ Result<Actions> Search::TellStop(uint64_t cell) {
 }
 
 Status Search::Close() {
-  if (settings_.method != Method::kExternal) {
-    return FailedPrecondition(
-        StrCat("the sweep's strategy is ", MethodName(settings_.method), ", not external"));
-  }
+  SWITCHYARD_RETURN_IF_ERROR(CheckExternal());
   is_closed_ = true;
   return OkStatus();
 }

@@ -118,6 +118,8 @@ class Search {
 
   Search(Settings settings, Space space, Predicate allowed);
   void MakeArms();
+  // Ask and tell go with the external strategy only.
+  Status CheckExternal() const;
   double ScoreOf(double value) const;
   double ValueOf(double score) const;
   // Takes over what the arm's strategy wants, with our numbers.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "common/base/strings.h"
 #include "server/search/strategy.h"

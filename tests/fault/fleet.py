@@ -5,10 +5,8 @@ import pathlib
 import re
 import signal
 import sqlite3
-import subprocess
 import sys
 import threading
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 import harness  # noqa: E402
@@ -31,6 +29,26 @@ replicates: {{seeds: [{seeds}]}}
 objective: {{metric: valid/bits_per_byte, goal: minimize}}
 {policy}
 """
+
+
+def send(pid, number=signal.SIGKILL):
+    """Signals a process that may have ended already."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def processes_now():
+    """(pid, the fields of /proc/PID/stat from the state on, the words of the command line) of every process."""
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            yield (int(entry.name), (entry / "stat").read_text().rsplit(")", 1)[1].split(),
+                   (entry / "cmdline").read_bytes().decode(errors="replace").split("\0"))
+        except OSError:
+            continue
 
 
 def failpoints():
@@ -162,7 +180,7 @@ class Fleet(Cluster):
         """With the coordinator stopped: invariants S3, S5, S9 and S25 straight from the rows."""
         db = sqlite3.connect(f"file:{self.folder}/coordinator/switchyard.db?mode=ro", uri=True)
         try:
-            return check_rows(db)
+            check_rows(db)
         finally:
             db.close()
 
@@ -184,18 +202,8 @@ class Fleet(Cluster):
 
     def trainers(self):
         """Pids of live toy trainers of this fleet. The agent's own command line names the program too, as an argument."""
-        out = []
-        for entry in pathlib.Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                command = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-            except OSError:
-                continue
-            if command[0] == str(TOY) and str(self.folder) in command[-2] and state != "Z":
-                out.append(int(entry.name))
-        return out
+        return [pid for pid, stat, command in processes_now()
+                if command[0] == str(TOY) and str(self.folder) in command[-2] and stat[0] != "Z"]
 
     def fork_server(self, name="worker"):
         """Pid of the agent's fork server, which is its only child, alive or dead; None: it has none that lives."""
@@ -205,17 +213,7 @@ class Fleet(Cluster):
 
     def children(self, parent):
         """State letter of each child of a process, by pid."""
-        out = {}
-        for entry in pathlib.Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            if int(fields[1]) == parent:
-                out[int(entry.name)] = fields[0]
-        return out
+        return {pid: stat[0] for pid, stat, _ in processes_now() if int(stat[1]) == parent}
 
     def kill(self, name):
         process = self.processes.pop(name)
@@ -249,18 +247,8 @@ def check_rows(db):
     assert "state" in states, states
     doubled = one("SELECT run, count(*) FROM attempts WHERE state < 5 GROUP BY run HAVING count(*) > 1")
     assert not doubled, f"two live attempts: {doubled[:5]}"
-    return True
-
-
-def first_error(log):
-    text = pathlib.Path(log).read_text(errors="replace")
-    found = re.search(r"(?m)^.*(CHECK failed|invariant|ERROR).*$", text)
-    return found.group(0) if found else ""
 
 
 def long_form():
     """The numbers of the long form: tests/fault/long.sh sets this."""
     return os.environ.get("SWITCHYARD_FAULT_LONG") == "1"
-
-
-__all__ = ["Fleet", "failpoints", "first_error", "harness", "long_form", "signal", "subprocess", "wait_until"]

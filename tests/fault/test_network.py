@@ -6,7 +6,7 @@ import signal
 import time
 import unittest
 
-from fleet import Fleet, long_form, wait_until
+from fleet import Fleet, long_form, send, wait_until
 from proxy import Proxy
 
 
@@ -136,10 +136,7 @@ class Silence(Net):
 class Ends(Net):
     def kill_trainers(self, cluster):
         for pid in cluster.trainers():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            send(pid)
 
     def test_killed_runs_stay_running(self):
         """OR1. Trainer, or trainer and worker: the run leaves RUNNING soon, with a reason. Worker alone: taken back, no step lost. The time zone matters to none of it."""
@@ -177,7 +174,6 @@ class Ends(Net):
         cluster = self.fleet(steps=60, step_ms=20, slots=2)
         cluster.worker()
         bad = cluster.submit(seeds=1)
-        run_id = cluster.json("show", f"{bad}/1")["run"]["id"]
         # The attempt that has started already, if so, is a good one: the plan counts from the next.
         cluster.cli("cancel", bad, "--reason", "test")
         cluster.wait_all([bad], 60)

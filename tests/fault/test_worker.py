@@ -5,8 +5,7 @@ import signal
 import time
 import unittest
 
-import fleet
-from fleet import Fleet, long_form, wait_until
+from fleet import Fleet, long_form, send, wait_until
 
 ROUNDS = 300 if long_form() else 8
 
@@ -99,7 +98,7 @@ class Kills(unittest.TestCase):
         for _ in range(ROUNDS):
             self.keep_busy(cluster)
             time.sleep(self.clock.uniform(0.02, 0.5))
-            self.end(self.victim(cluster))
+            send(self.victim(cluster))
         self.conclude(cluster, single_attempt=False)
 
     def test_agent_and_trainer(self):
@@ -110,15 +109,9 @@ class Kills(unittest.TestCase):
             time.sleep(self.clock.uniform(0.02, 0.5))
             victim = self.victim(cluster)
             cluster.kill("worker")
-            self.end(victim)
+            send(victim)
             cluster.worker()
         self.conclude(cluster, single_attempt=False)
-
-    def end(self, pid):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 class EndOfTrainer(unittest.TestCase):
@@ -190,8 +183,7 @@ class Outage(unittest.TestCase):
         cluster.worker()
         sweep = cluster.submit(seeds=8)
         wait_until(lambda: len(cluster.read_ledger().steps) == 8, "eight runs that step", 60)
-        cluster.processes["coordinator"].kill()
-        cluster.processes.pop("coordinator").wait()
+        cluster.kill("coordinator")
         before = {k: len(v) for k, v in cluster.read_ledger().steps.items()}
         time.sleep(seconds)
         after = {k: len(v) for k, v in cluster.read_ledger().steps.items()}
@@ -224,11 +216,11 @@ class Pauses(unittest.TestCase):
             victims = [v for v in victims if v]
             chosen = clock.sample(victims, min(len(victims), clock.choice((1, 1, 2))))
             for pid in chosen:
-                self.signal(pid, signal.SIGSTOP)
+                send(pid, signal.SIGSTOP)
             time.sleep(clock.uniform(1, 60) if long_form() and clock.random() < 0.1 else clock.uniform(0.5, 2.5))
             clock.shuffle(chosen)
             for pid in chosen:
-                self.signal(pid, signal.SIGCONT)
+                send(pid, signal.SIGCONT)
                 time.sleep(clock.uniform(0, 0.3))
         cluster.wait_all(sweeps, 240)
         for sweep in sweeps:
@@ -236,12 +228,6 @@ class Pauses(unittest.TestCase):
                 self.assertEqual(run["state"], "succeeded")
                 self.assertEqual(len(cluster.check_run(run["name"])["attempts"]), 1, "a pause cost an attempt")
         cluster.finish(sweeps)
-
-    def signal(self, pid, number):
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            pass
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """The Python client against a real coordinator; skipped where no Python with grpcio and grpcio-tools is."""
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import unittest
 
-import harness
 from harness import BIN, SOURCE, Cluster
+
+sys.path.insert(0, str(SOURCE / "tests/tools"))
+from with_packages import python_with  # noqa: E402
 
 TOY = BIN / "switchyard_toytrainer_tool"
 SWEEP = """
@@ -36,13 +37,6 @@ with switchyard.connect() as client:
                       "curve": rows(switchyard.curve("py/2", "train/loss")), "series": rows(client.series("py/1")),
                       "sweeps": [s.name for s in client.sweeps(all=True)], "error": error}))
 """
-
-
-def python_with(packages):
-    for python in filter(None, (os.environ.get("SWITCHYARD_ORACLE_PYTHON"), sys.executable)):
-        if subprocess.run([python, "-c", f"import {packages}"], capture_output=True).returncode == 0:
-            return python
-    return None
 
 
 class PythonClient(unittest.TestCase):

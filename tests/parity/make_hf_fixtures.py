@@ -13,6 +13,8 @@ import pathlib
 import sys
 
 import numpy as np
+from make_fixtures import rms_norm as rms
+from make_fixtures import softmax
 from safetensors.numpy import save_file
 
 COMMON = {"vocab_size": 13, "hidden_size": 12, "intermediate_size": 10, "num_hidden_layers": 2,
@@ -40,15 +42,6 @@ FAMILIES = {
     "deepseek_v3": {"model_type": "deepseek_v3", **LATENT, "n_shared_experts": 1, "norm_topk_prob": True,
                     "routed_scaling_factor": 2.5, "topk_method": "noaux_tc", "scoring_func": "sigmoid"},
 }
-
-
-def softmax(x):
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def rms(x, weight, eps):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
 
 
 def silu(x):

@@ -96,7 +96,7 @@ void AgentShell::Boot() {
   // The fork server's lock: while an older one, or a child that has not executed, holds it, wait;
   // then end them.
   const auto start = [this] {
-    h_.fork_server.Start(process.life());
+    h_.fork_server.Start();
     state.emplace(agent::AgentState::Options{.slots = h_.slots, .incarnation = h_.incarnation});
     Recover();
     Turnaround();

@@ -140,8 +140,7 @@ AttemptDir* Host::FindDir(agent::AttemptKey key) {
 
 // ---------------------------------------------------------------- fork server
 
-void ForkServer::Start(uint64_t agent_life) {
-  agent_life_ = agent_life;
+void ForkServer::Start() {
   ids_.clear();
   process.Start();
 }

@@ -217,10 +217,7 @@ void World::Setup() {
   }
   // Backups, as an operator would make them.
   for (Nanos at = 2 * kMin; at < fault_phase_; at += 3 * kMin) {
-    engine.At(at, [this] {
-      backup = image;
-      backup_at = engine.now();
-    });
+    engine.At(at, [this] { backup = image; });
   }
 }
 

@@ -269,7 +269,7 @@ class Trainer {
 class ForkServer {
  public:
   ForkServer(World& world, Host& host) : w_(world), h_(host) {}
-  void Start(uint64_t agent_life);
+  void Start();
   void Kill();
   void Spawn(agent::AttemptKey key, uint64_t id);
   // The lock is held by the process and by children that have not executed yet.
@@ -286,7 +286,6 @@ class ForkServer {
 
   World& w_;
   Host& h_;
-  uint64_t agent_life_ = 0;
   uint64_t next_child_ = 1;
   std::set<uint64_t> children_;
   std::map<uint32_t, uint64_t> ids_;  // pid -> request
@@ -500,7 +499,6 @@ class World {
   std::vector<Group> wal;
   bool keeps_wal = false;
   std::optional<Image> backup;
-  Nanos backup_at = 0;
   // Beside the database: newest tail that was told to anybody.
   uint64_t sentinel = 0;
   bool needs_restore_decision = false;

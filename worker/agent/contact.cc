@@ -28,7 +28,7 @@ void Contact::SetSeen(uint32_t generation, uint32_t boot) {
 
 void Contact::Poll(uint64_t now_ns) {
   if (!registered_) {
-    if (!registering_ && now_ns >= register_at_ns_) Register(now_ns);
+    if (!registering_ && now_ns >= register_at_ns_) Register();
     return;
   }
   const uint64_t period = uint64_t{heartbeat_ms_} * kMs;
@@ -42,7 +42,7 @@ uint64_t Contact::NextNs() const {
   return registering_ ? UINT64_MAX : register_at_ns_;
 }
 
-void Contact::Register(uint64_t) {
+void Contact::Register() {
   registering_ = true;
   const uint64_t serial = ++registration_;
   client_->Register(self_, [this, serial](const Result<Registered>& reply) {

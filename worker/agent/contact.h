@@ -35,7 +35,7 @@ class Contact {
   double clock_offset_seconds() const { return clock_offset_seconds_; }
 
  private:
-  void Register(uint64_t now_ns);
+  void Register();
   void Lose(const Status& why, uint64_t now_ns);
   void SendHeartbeat(uint64_t now_ns);
   void OnReply(Result<HeartbeatIn> reply, uint64_t sent_ns, uint64_t serial);

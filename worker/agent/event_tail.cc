@@ -151,8 +151,7 @@ bool EventTail::FindSealed(Position* also) {
 bool EventTail::EnterNext(Position* at) {
   if (at->segment == kOpenSegment) {
     // Its trainer may have written to it between our last read and the new name.
-    if (FindSealed(at)) return true;
-    return false;
+    return FindSealed(at);
   }
   const auto next = sealed_.upper_bound(at->segment);
   const uint64_t segment = next == sealed_.end() ? kOpenSegment : next->first;
@@ -349,6 +348,10 @@ uint64_t EventTail::unsent_lines() {
 }
 
 const Progress& EventTail::ReadProgress() {
+  // A descriptor of a file that was sealed meanwhile would show no progress any more, and its
+  // reader may be held up: a trainer without contact must not look hung, nor its spool small.
+  Position none;
+  FindSealed(&none);
   const int fd = Descriptor(kOpenSegment);
   struct stat info {};
   if (fd < 0 || fstat(fd, &info) != 0) return progress_;

@@ -107,7 +107,6 @@ class MoeFeedForward final : public FeedForward {
          .first_sequence = context.first_sequence,
          .top_k = context.is_training ? 0 : context.top_k,
          .counts = context.is_training && !context.is_recomputed,
-         .residual = pass.residual,
          .state = &pass.router_state,
          .mix = mix});
     if (router_->has_scores()) {

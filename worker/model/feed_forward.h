@@ -26,7 +26,6 @@ struct Pass {
   std::vector<LayerScores> scores;    // MoE layers with scores, rising
   std::vector<LayerRouting> routing;  // when wanted
   RouterState router_state;
-  at::Tensor residual;  // [N, D] set by the backbone before each feed-forward part
 
   // Dropout of `rate` for a purpose and layer at this step; off outside training.
   DropoutStream DropoutFor(const char* purpose, uint32_t layer, double rate) const;

@@ -87,6 +87,12 @@ at::Tensor ParameterStore::Find(const std::string& name) const {
   return {};
 }
 
+at::Tensor ParameterStore::AddShared(const std::string& name, const std::vector<int64_t>& shape,
+                                     Init init) {
+  const at::Tensor shared = Find(name);
+  return shared.defined() ? shared : Add(name, shape, init);
+}
+
 at::Tensor ParameterStore::AddBuffer(const std::string& name, at::Tensor value) {
   CheckUnused(name);
   buffers_.emplace_back(name, value);

@@ -34,8 +34,10 @@ class ParameterStore {
   // invariant.
   at::Tensor Add(const std::string& name, const std::vector<int64_t>& shape, Init init);
   at::Tensor AddBuffer(const std::string& name, at::Tensor value);
-  // The parameter of that name, undefined when there is none yet: for tensors that layers share.
+  // The parameter of that name, undefined when there is none.
   at::Tensor Find(const std::string& name) const;
+  // The parameter of that name, or a new one: for tensors that layers share.
+  at::Tensor AddShared(const std::string& name, const std::vector<int64_t>& shape, Init init);
 
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const { return parameters_; }
   const std::vector<std::pair<std::string, at::Tensor>>& buffers() const { return buffers_; }

@@ -20,6 +20,7 @@
 #include "common/base/sha256.h"
 #include "common/base/strings.h"
 #include "worker/data/safetensors.h"
+#include "worker/model/model.h"
 
 namespace switchyard::train {
 namespace {
@@ -291,6 +292,13 @@ Result<std::unique_ptr<Checkpoint>> ReadCheckpoint(const std::string& path,
                               data::SafetensorsFile::Open(StrCat(path, "/", kModelFile)));
   SWITCHYARD_ASSIGN_OR_RETURN(out->state,
                               data::SafetensorsFile::Open(StrCat(path, "/", kStateFile)));
+  return out;
+}
+
+NamedTensors ModelTensors(const model::LanguageModel& model) {
+  NamedTensors out = model.NamedParameters();
+  const NamedTensors buffers = model.NamedBuffers();
+  out.insert(out.end(), buffers.begin(), buffers.end());
   return out;
 }
 

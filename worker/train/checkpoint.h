@@ -14,6 +14,9 @@
 namespace switchyard::data {
 class SafetensorsFile;
 }
+namespace switchyard::model {
+class LanguageModel;
+}
 
 // Checkpoints (docs/checkpoints.md): one folder `<epoch>-<step>` holding
 //   model.safetensors  parameters and buffers by full name
@@ -80,6 +83,9 @@ struct Checkpoint {
 // kFailedPrecondition: the checkpoint of another run.
 Result<std::unique_ptr<Checkpoint>> ReadCheckpoint(const std::string& path,
                                                    const std::string& run_key);
+
+// The live tensors of a model that a checkpoint holds: parameters, then buffers.
+NamedTensors ModelTensors(const model::LanguageModel& model);
 
 // Whether the file's tensors are the live ones, by full name, dtype and shape. Tensors of the file
 // whose names start with `ignored_prefix` (when not empty) are left out. kDataLoss with the first

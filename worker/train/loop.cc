@@ -147,13 +147,6 @@ class Objective {
   bool takes_last_ = false;
 };
 
-NamedTensors ModelTensors(const model::LanguageModel& model) {
-  NamedTensors out = model.NamedParameters();
-  const NamedTensors buffers = model.NamedBuffers();
-  out.insert(out.end(), buffers.begin(), buffers.end());
-  return out;
-}
-
 NamedTensors HostCopies(const NamedTensors& tensors) {
   NamedTensors out;
   for (const auto& [name, tensor] : tensors) {

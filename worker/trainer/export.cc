@@ -35,8 +35,7 @@ Status ExportCheckpoint(const ExportOptions& options) {
   }
   try {
     const auto model = model::MakeModel(run, {.vocab_size = run.model().vocab()});
-    train::NamedTensors live = model->NamedParameters();
-    for (const auto& buffer : model->NamedBuffers()) live.push_back(buffer);
+    const train::NamedTensors live = train::ModelTensors(*model);
     SWITCHYARD_RETURN_IF_ERROR(train::MatchTensors(*checkpoint->model, live));
     train::CopyTensors(*checkpoint->model, live);
     return model::ExportHf(options.folder, run.model(), *model,

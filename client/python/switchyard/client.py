@@ -114,22 +114,18 @@ class Client:
 
     def results(self, sweep, series=()):
         """A row per run: run, state, seed, a column per axis, and for each series its best value (the last one where the
-        series has no direction). Without `series` every series that a run of the sweep has. Non-finite values stay."""
-        request = results_pb.ListResultsRequest(sweep=sweep, page_size=PAGE)
-        runs = list(self.pages(self.results_stub.ListResults, request, "runs"))
+        series has no direction). Without `series` every series of the first run that has any. Non-finite values stay."""
         names = list(series)
-        if not names and runs:
-            seen = {}
-            for run in runs:
+        if not names:
+            request = results_pb.ListResultsRequest(sweep=sweep, page_size=PAGE)
+            for run in self.pages(self.results_stub.ListResults, request, "runs"):
                 if run.state != run_pb.RUN_STATE_QUEUED:
                     answer = self.call(self.results_stub.ListSeries, results_pb.ListSeriesRequest(run=run.id))
-                    seen.update(dict.fromkeys(s.name for s in answer.series))
-                    if seen:
+                    names = list(dict.fromkeys(s.name for s in answer.series))
+                    if names:
                         break
-            names = list(seen)
-        if names:
-            request = results_pb.ListResultsRequest(sweep=sweep, series=names, page_size=PAGE)
-            runs = list(self.pages(self.results_stub.ListResults, request, "runs"))
+        request = results_pb.ListResultsRequest(sweep=sweep, series=names, page_size=PAGE)
+        runs = list(self.pages(self.results_stub.ListResults, request, "runs"))
         rows = []
         for run in runs:
             row = {"run": run.name, "state": state_name(run.state), "seed": run.seed, "router": run.router, "step": run.step}

@@ -92,7 +92,6 @@ class Decoder final : public BackboneBase {
           layer.attention->Forward(layer.attention_norm(x), rotary_ ? &*rotary_ : nullptr);
       x = x + Dropout(mixed, pass.DropoutFor("attention", number, dropout_));
       FeedForward& part = *feed_forward_[i];
-      pass.residual = x.view({B * T, d_});
       const at::Tensor in = layer.feed_forward_norm(x);
       at::Tensor y = part.Forward(in.view({B * T, d_}), pass).view({B, T, d_});
       if (part.drops_output()) y = Dropout(y, pass.DropoutFor("ffn", number, dropout_));

@@ -168,7 +168,6 @@ class TransformerXl final : public BackboneBase {
 
     FeedForward& part = *feed_forward_[index];
     const at::Tensor in = is_pre_norm_ ? layer.feed_forward_norm(h) : h;
-    pass.residual = h.view({B * T, d_});
     at::Tensor y = part.Forward(in.view({B * T, d_}), pass).view({B, T, d_});
     if (part.drops_output()) y = Dropout(y, pass.DropoutFor("ffn", number, dropout_));
     const at::Tensor out = is_pre_norm_ ? h + y : layer.feed_forward_norm(h + y);

@@ -28,7 +28,6 @@ class HfCheckpoint {
   static Result<std::unique_ptr<HfCheckpoint>> Open(const std::string& folder);
   ~HfCheckpoint();
 
-  HfFamily family() const { return family_; }
   const v1::ModelSpec& model() const { return *model_; }
   // kInvalidArgument when the files are far too small for the model that the configuration
   // describes: told before anything of its size is allocated.

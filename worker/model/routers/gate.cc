@@ -61,13 +61,12 @@ at::Tensor SelectTopK(const at::Tensor& logits, int64_t k) {
 at::Tensor GateWeightsOf(const at::Tensor& logits, const at::Tensor& ids, GateWeights norm) {
   switch (norm) {
     case GateWeights::kSoftmaxTopk:
+    case GateWeights::kSoftmaxFullRenorm:
+      // The same: the full softmax's divisor cancels, and chosen probabilities that underflow still
+      // share 1.
       return at::softmax(logits.gather(1, ids), 1);
     case GateWeights::kSoftmaxFull:
       return at::softmax(logits, 1).gather(1, ids);
-    case GateWeights::kSoftmaxFullRenorm: {
-      // The full softmax's divisor cancels: chosen probabilities that underflow still share 1.
-      return at::softmax(logits.gather(1, ids), 1);
-    }
     case GateWeights::kUniform:
       return at::full(ids.sizes(), 1.0 / static_cast<double>(ids.size(1)), logits.options());
     case GateWeights::kSigmoid:

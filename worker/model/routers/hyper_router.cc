@@ -19,10 +19,7 @@ class HyperRouterKind final : public ScoreRouter {
     const std::string prefix =
         (options_.shared_hypernet() ? std::string() : context.gate_prefix) + "hypernet.";
     const auto frozen = [&](const char* name, const std::vector<int64_t>& shape, double std) {
-      const at::Tensor shared = context.store.Find(prefix + name);
-      return shared.defined()
-                 ? shared
-                 : context.store.Add(prefix + name, shape, {.std = std, .is_frozen = true});
+      return context.store.AddShared(prefix + name, shape, {.std = std, .is_frozen = true});
     };
     weights_[0] = frozen("0.weight", {width, d}, context.init_std);
     biases_[0] = frozen("0.bias", {width}, 0);

@@ -33,8 +33,7 @@ struct Cell {
 Cell MakeCell(const std::string& prefix, int64_t size, ParameterStore& store) {
   const Init init{.uniform = 1.0 / std::sqrt(static_cast<double>(size))};
   const auto tensor = [&](const char* name, const std::vector<int64_t>& shape) {
-    const at::Tensor shared = store.Find(prefix + name);
-    return shared.defined() ? shared : store.Add(prefix + name, shape, init);
+    return store.AddShared(prefix + name, shape, init);
   };
   return {.weight_ih = tensor("weight_ih", {3 * size, size}),
           .weight_hh = tensor("weight_hh", {3 * size, size}),

@@ -55,7 +55,6 @@ struct RouterInput {
   uint64_t first_sequence = 0;  // index, within the update's batch, of row 0
   uint32_t top_k = 0;           // evaluation with so many experts per token; 0: the router's number
   bool counts = false;          // a training pass that controllers count, not a repeated one
-  at::Tensor residual;          // [N, D] the stream before the block's norm; post-norm: `hidden`
   RouterState* state = nullptr;
   // The layer's experts on rows of [N, D], for routers that go through them more than once.
   std::function<at::Tensor(const at::Tensor& x, const at::Tensor& expert_ids,

@@ -54,7 +54,6 @@ class ScoreRouter : public Router {
   virtual void Finish(const RouterInput& input, Routing* routing);
 
   const RouterSizes& sizes() const { return sizes_; }
-  GateWeights norm() const { return norm_; }
 
  private:
   at::Tensor AddNoise(const at::Tensor& logits, const RouterInput& input) const;

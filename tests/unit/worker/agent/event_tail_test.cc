@@ -325,5 +325,21 @@ TEST_F(EventTailTest, ReadsProgress) {
   EXPECT_EQ(tail.ReadProgress().step, 2u);
 }
 
+// A trainer seals its file while nothing is sent: it is not taken for hung, what is unsent counts
+// on, and the reader then begins where it was.
+TEST_F(EventTailTest, ReadsProgressBehindASealWithoutAReader) {
+  EventTail tail(path_);
+  Append(Line(1) + Line(2));
+  EXPECT_EQ(tail.ReadProgress().step, 2u);
+  const uint64_t before = tail.unsent_bytes();
+  Seal(1);
+  Append(Line(3));
+  Seal(3);
+  Append(Line(4));
+  EXPECT_EQ(tail.ReadProgress().step, 4u);
+  EXPECT_GT(tail.unsent_bytes(), before);
+  EXPECT_EQ(tail.Next()->first_seq, 1u);
+}
+
 }  // namespace
 }  // namespace switchyard::agent

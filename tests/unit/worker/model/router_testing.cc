@@ -69,8 +69,7 @@ Routing RouterUnderTest::Route(const at::Tensor& hidden, const TokenFacts& facts
                         .is_training = is_training,
                         .random = RandomKey::For(4, "router_noise").With(sizes.layer).With(step),
                         .step = step,
-                        .counts = is_training,
-                        .residual = hidden});
+                        .counts = is_training});
 }
 
 Routing RouterUnderTest::Route(const at::Tensor& hidden, bool is_training, uint64_t step) const {
