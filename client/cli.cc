@@ -30,6 +30,7 @@ struct Options {
   std::string format = "table";
   SubmitOptions submit;
   PlanOptions plan;
+  PreviewOptions preview;
   ListOptions list;
   std::string show_id;
   std::string explain_id;
@@ -38,7 +39,6 @@ struct Options {
   std::string fail_on = "any";
   LogsOptions logs;
   ResultsOptions results;
-  std::string group_by = "run";
   MetricsOptions metrics;
   ControlOptions control;
   ControlWorkerOptions control_worker;
@@ -169,6 +169,31 @@ class Program {
     plan->add_option("--cells", options_.plan.cells_max, "Cells listed; 0: all")
         ->default_str("100");
 
+    CLI::App* preview = AddVerb("preview", "Drive a sweep's strategy on curves, without training",
+                                "  switchyard preview sweep.yaml --slots 8\n"
+                                "  switchyard preview sweep.yaml --noise 0.5 --curve-seed 3\n"
+                                "  switchyard preview sweep.yaml --curves curves.csv -o csv",
+                                [this] { return RunPreview(context_, options_.preview); });
+    AddFile(preview, &options_.preview.file);
+    AddOverrides(preview, &options_.preview.overrides);
+    preview->add_option("--slots", options_.preview.slots, "Runs at a time")
+        ->check(CLI::Range(1, 100000))
+        ->default_str("4");
+    preview
+        ->add_option("--curves", options_.preview.curves,
+                     "CSV file of recorded curves: a column per dimension, step, value, and maybe "
+                     "seed. Default: synthetic ones")
+        ->type_name("FILE");
+    preview
+        ->add_option("--curve-seed", options_.preview.curve_seed,
+                     "Draws the optimum of the synthetic curves")
+        ->default_str("1");
+    preview
+        ->add_option("--noise", options_.preview.noise,
+                     "Standard deviation of the synthetic curves at step 1; falls with its root")
+        ->check(CLI::NonNegativeNumber)
+        ->default_str("0.1");
+
     AddControl("cancel", RunAction::kCancel, "Stop runs gracefully, with a checkpoint",
                "  switchyard cancel last\n"
                "  switchyard cancel router-comparison/3-9 --reason \"wrong lr\"\n"
@@ -256,9 +281,11 @@ class Program {
     CLI::App* results = AddVerb("results", "Table of a sweep's results, the best first",
                                 "  switchyard results last\n"
                                 "  switchyard results router-comparison --by cell\n"
+                                "  switchyard results last --by model.moe.router.kind "
+                                "--where 'state = \"succeeded\"'\n"
                                 "  switchyard results last --metric valid/bits_per_byte "
                                 "--metric train/tokens_per_second --last -o csv",
-                                [this] { return RunResultsVerb(); });
+                                [this] { return RunResults(context_, options_.results); });
     results->add_option("SWEEP", options_.results.sweep, "Sweep")->required();
     results
         ->add_option("--metric", options_.results.metrics,
@@ -266,10 +293,26 @@ class Program {
                      "first one orders the rows. May be repeated")
         ->allow_extra_args(false)
         ->type_name("SERIES");
-    results->add_option("--by", options_.group_by, "A row per run, or per cell over its seeds")
-        ->check(CLI::IsMember({"run", "cell"}))
-        ->type_name("run|cell")
+    results
+        ->add_option("--by", options_.results.by,
+                     "A row per run, per cell over its seeds, or per value of these axes, fields "
+                     "or properties of runs")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("run|cell|NAME,...")
         ->default_str("run");
+    results
+        ->add_option("--where", options_.results.where,
+                     "Only runs that satisfy it: 'state = \"succeeded\" and "
+                     "valid/bits_per_byte < 1.2'")
+        ->type_name("EXPR");
+    results
+        ->add_option("--sort", options_.results.sort,
+                     "Order of the runs, the best first for a series: valid/bits_per_byte, seed")
+        ->type_name("EXPR");
+    results->add_flag("--descending", options_.results.descending,
+                      "Turn the order of --sort round");
+    results->add_option("--limit", options_.results.limit, "Rows shown; 0: all")->default_str("0");
     CLI::Option* best =
         results->add_flag("--best", options_.results.wants_best,
                           "Best value of a series (default: as the objective says)");
@@ -290,6 +333,10 @@ class Program {
         ->type_name("N|all");
     metrics->add_option("--from", options_.metrics.from_step, "Only steps from here on")
         ->type_name("STEP");
+    metrics
+        ->add_option("--points", options_.metrics.points_max,
+                     "About as many points at most, extremes kept; 0: all")
+        ->default_str("0");
   }
 
   void AddRunVerbs() {
@@ -372,11 +419,6 @@ class Program {
                             : options_.fail_on == "infra" ? FailOn::kInfra
                                                           : FailOn::kNever;
     return RunWait(context_, options_.wait);
-  }
-
-  int RunResultsVerb() {
-    options_.results.group_by = options_.group_by == "cell" ? GroupBy::kCell : GroupBy::kRun;
-    return RunResults(context_, options_.results);
   }
 
   // What the shells complete, read off the program's own description.

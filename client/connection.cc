@@ -159,6 +159,8 @@ SWITCHYARD_CLIENT_CALL(RunService, runs, ExplainRun, ExplainRunRequest, ExplainR
 SWITCHYARD_CLIENT_CALL(RunService, runs, ReadLog, ReadLogRequest, ReadLogResponse)
 SWITCHYARD_CLIENT_CALL(ResultsService, results, ListResults, ListResultsRequest,
                        ListResultsResponse)
+SWITCHYARD_CLIENT_CALL(ResultsService, results, GroupResults, GroupResultsRequest,
+                       GroupResultsResponse)
 SWITCHYARD_CLIENT_CALL(ResultsService, results, GetCurve, GetCurveRequest, GetCurveResponse)
 SWITCHYARD_CLIENT_CALL(ResultsService, results, ListSeries, ListSeriesRequest, ListSeriesResponse)
 SWITCHYARD_CLIENT_CALL(AdminService, admin, GetStatus, GetStatusRequest, GetStatusResponse)

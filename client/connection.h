@@ -22,6 +22,8 @@ class GetRunRequest;
 class GetStatusRequest;
 class GetStatusResponse;
 class GetSweepRequest;
+class GroupResultsRequest;
+class GroupResultsResponse;
 class ListResultsRequest;
 class ListResultsResponse;
 class ListRunsRequest;
@@ -88,6 +90,7 @@ class Connection {
   Status ExplainRun(const v1::ExplainRunRequest& request, v1::ExplainRunResponse* response);
   Status ReadLog(const v1::ReadLogRequest& request, v1::ReadLogResponse* response);
   Status ListResults(const v1::ListResultsRequest& request, v1::ListResultsResponse* response);
+  Status GroupResults(const v1::GroupResultsRequest& request, v1::GroupResultsResponse* response);
   Status GetCurve(const v1::GetCurveRequest& request, v1::GetCurveResponse* response);
   Status ListSeries(const v1::ListSeriesRequest& request, v1::ListSeriesResponse* response);
   Status GetStatus(const v1::GetStatusRequest& request, v1::GetStatusResponse* response);

@@ -20,6 +20,16 @@ struct PlanOptions {
 };
 int RunPlan(const Context& context, const PlanOptions& options);
 
+struct PreviewOptions {
+  std::string file;  // "-": standard input
+  std::vector<std::string> overrides;
+  uint64_t slots = 4;       // runs at a time
+  std::string curves;       // recorded ones, a CSV file; empty: synthetic ones
+  uint64_t curve_seed = 1;  // where the synthetic optimum lies
+  double noise = 0.1;
+};
+int RunPreview(const Context& context, const PreviewOptions& options);
+
 struct SubmitOptions {
   std::string file;
   std::vector<std::string> overrides;
@@ -64,11 +74,15 @@ struct LogsOptions {
 };
 int RunLogs(const Context& context, const LogsOptions& options);
 
-enum class GroupBy { kRun, kCell };
 struct ResultsOptions {
   std::string sweep;
   std::vector<std::string> metrics;  // empty: the objective and the usual ones
-  GroupBy group_by = GroupBy::kRun;
+  std::string where;                 // expression that runs satisfy; empty: all
+  // Empty or "run": a row per run; "cell": per cell; else names that runs are grouped by.
+  std::vector<std::string> by;
+  std::string sort;  // expression that orders the runs; empty: the first metric
+  bool descending = false;
+  uint64_t limit = 0;       // rows; 0: all
   bool wants_best = false;  // neither: as the objective says
   bool wants_last = false;
 };
@@ -79,6 +93,7 @@ struct MetricsOptions {
   std::string series;    // empty: the list of series
   std::string attempts;  // empty: canonical; a number; "all"
   uint64_t from_step = 0;
+  uint32_t points_max = 0;  // 0: all points
 };
 int RunMetrics(const Context& context, const MetricsOptions& options);
 

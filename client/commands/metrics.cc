@@ -115,6 +115,7 @@ int RunMetrics(const Context& context, const MetricsOptions& options) {
     request.set_series(options.series);
     request.set_attempt(attempt);
     request.set_from_step(options.from_step);
+    request.set_max_points(options.points_max);
     if (const Status status = AppendCurve(connection, request, &listing); !status.ok()) {
       return context.Fail(status);
     }

@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <map>
 #include <optional>
 
 #include "client/commands/commands.h"
@@ -72,6 +69,80 @@ ResultRow FromRun(const pb::Run& run, const std::vector<ResultMetric>& metrics) 
   return row;
 }
 
+// The series that --sort stands for where it is one, with its own direction; else the expression.
+void SetOrder(const ResultsOptions& options, const ResultTable& table,
+              pb::ListResultsRequest* request) {
+  request->set_order_by(options.sort);
+  bool descending = options.descending;
+  if (spec::SeriesDirection(options.sort) == spec::Direction::kMaximize ||
+      (options.sort == table.metrics.front().series && table.is_maximized)) {
+    descending = !descending;
+  }
+  request->set_descending(descending);
+}
+
+Status ListRows(Connection& connection, const ResultsOptions& options, const pb::Sweep& sweep,
+                ResultTable* table) {
+  pb::ListResultsRequest request;
+  request.set_sweep(sweep.id());
+  request.set_filter(options.where);
+  request.set_page_size(kPageSize);
+  if (!options.sort.empty()) {
+    SetOrder(options, *table, &request);
+    table->is_ordered = true;
+  }
+  for (const ResultMetric& metric : table->metrics) request.add_series(metric.series);
+  while (true) {
+    pb::ListResultsResponse page;
+    SWITCHYARD_RETURN_IF_ERROR(connection.ListResults(request, &page));
+    for (const pb::Run& run : page.runs()) table->rows.push_back(FromRun(run, table->metrics));
+    // Without an order of the coordinator's the first rows are known only when all are.
+    const bool has_enough =
+        table->is_ordered && options.limit > 0 && table->rows.size() >= options.limit;
+    if (has_enough || page.next_page_token().empty()) return OkStatus();
+    request.set_page_token(page.next_page_token());
+  }
+}
+
+Result<Listing> Grouped(Connection& connection, const ResultsOptions& options,
+                        const pb::Sweep& sweep, const ResultTable& table) {
+  if (!options.sort.empty()) {
+    return InvalidArgument(
+        "--sort orders runs; groups are ordered by the mean of the first --metric");
+  }
+  std::vector<std::string> by = options.by;
+  if (by.size() == 1 && by.front() == "cell") by = table.axes;
+  pb::GroupResultsRequest request;
+  request.set_sweep(sweep.id());
+  request.set_filter(options.where);
+  for (const std::string& name : by) request.add_by(name);
+  for (const ResultMetric& metric : table.metrics) request.add_series(metric.series);
+  request.set_value(options.wants_best   ? pb::OBJECTIVE_VALUE_BEST
+                    : options.wants_last ? pb::OBJECTIVE_VALUE_LAST
+                                         : pb::OBJECTIVE_VALUE_UNSPECIFIED);
+  pb::GroupResultsResponse response;
+  SWITCHYARD_RETURN_IF_ERROR(connection.GroupResults(request, &response));
+  std::vector<GroupRow> rows;
+  for (const pb::ResultGroup& group : response.groups()) {
+    GroupRow row{.runs = group.runs()};
+    for (const pb::AxisValue& key : group.key()) row.key.push_back(key.value());
+    for (const pb::GroupValue& value : group.values()) {
+      row.values.push_back(
+          {.n = value.n(),
+           .non_finite = value.non_finite(),
+           .mean = value.mean(),
+           .sd = value.sd(),
+           .best = value.best(),
+           .best_run = value.best_run() == 0 ? "" : StrCat(sweep.name(), "/", value.best_run())});
+    }
+    if (row.values.size() != table.metrics.size() || row.key.size() != by.size()) {
+      return Internal("the coordinator's groups do not fit the question");
+    }
+    rows.push_back(std::move(row));
+  }
+  return GroupListing(by, table.metrics, rows);
+}
+
 }  // namespace
 
 int RunResults(const Context& context, const ResultsOptions& options) {
@@ -98,21 +169,19 @@ int RunResults(const Context& context, const ResultsOptions& options) {
   table.axes.assign(sweep.axes().begin(), sweep.axes().end());
   table.is_maximized = sweep.objective().goal() == pb::GOAL_MAXIMIZE;
 
-  pb::ListResultsRequest request;
-  request.set_sweep(sweep.id());
-  request.set_page_size(kPageSize);
-  for (const ResultMetric& metric : table.metrics) request.add_series(metric.series);
-  while (true) {
-    pb::ListResultsResponse page;
-    if (const Status status = connection.ListResults(request, &page); !status.ok()) {
+  Listing listing;
+  if (options.by.empty() || (options.by.size() == 1 && options.by.front() == "run")) {
+    if (const Status status = ListRows(connection, options, sweep, &table); !status.ok()) {
       return context.Fail(status);
     }
-    for (const pb::Run& run : page.runs()) table.rows.push_back(FromRun(run, table.metrics));
-    if (page.next_page_token().empty()) break;
-    request.set_page_token(page.next_page_token());
+    listing = RunResultsListing(std::move(table));
+  } else {
+    Result<Listing> grouped = Grouped(connection, options, sweep, table);
+    if (!grouped.ok()) return context.Fail(grouped.status());
+    listing = *std::move(grouped);
   }
-  context.Show(options.group_by == GroupBy::kCell ? CellResults(std::move(table))
-                                                  : RunResultsListing(std::move(table)));
+  if (options.limit > 0 && listing.rows.size() > options.limit) listing.rows.resize(options.limit);
+  context.Show(listing);
   return kExitOk;
 }
 

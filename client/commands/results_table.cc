@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <map>
 
 #include "client/output/number.h"
 #include "common/base/strings.h"
@@ -41,11 +39,9 @@ std::string FindColumn(const ResultRow& row, const std::string& axis) {
   return {};
 }
 
-void AppendAxes(const ResultTable& table, Listing* listing) {
-  const std::vector<std::string> titles = AxisTitles(table.axes);
-  for (size_t i = 0; i < table.axes.size(); ++i) {
-    listing->columns.push_back({table.axes[i], titles[i]});
-  }
+void AppendAxes(const std::vector<std::string>& axes, Listing* listing) {
+  const std::vector<std::string> titles = AxisTitles(axes);
+  for (size_t i = 0; i < axes.size(); ++i) listing->columns.push_back({axes[i], titles[i]});
 }
 
 // Counts of parameters are the same for every seed and need no deviation.
@@ -53,55 +49,32 @@ bool HasDeviation(const ResultMetric& metric) {
   return metric.series != kParamsTotal && metric.series != kParamsActive;
 }
 
-std::string MeanText(const ResultMetric& metric, const SeedSummary& summary) {
-  if (summary.n == 0 && summary.non_finite == 0) return "-";
-  std::string text = Shown(metric, summary.mean);
-  if (summary.sd.has_value() && HasDeviation(metric)) {
+std::string MeanText(const ResultMetric& metric, const GroupedValue& value) {
+  if (value.n == 0 && value.non_finite == 0) return "-";
+  std::string text = Shown(metric, value.mean);
+  if (value.n > 1 && HasDeviation(metric)) {
     char buffer[32];
-    std::snprintf(buffer, sizeof buffer, "%.2g", *summary.sd);
-    text += StrCat(" ± ", IsCount(metric.series) ? Shown(metric, *summary.sd) : buffer);
+    std::snprintf(buffer, sizeof buffer, "%.2g", value.sd);
+    text += StrCat(" ± ", IsCount(metric.series) ? Shown(metric, value.sd) : buffer);
   }
   return text;
 }
 
 }  // namespace
 
-SeedSummary Summarize(const std::vector<double>& values) {
-  SeedSummary summary;
-  double sum = 0;
-  for (const double value : values) {
-    if (!std::isfinite(value)) {
-      ++summary.non_finite;
-      continue;
-    }
-    ++summary.n;
-    sum += value;
-  }
-  const auto n = static_cast<double>(summary.n);
-  summary.mean = summary.n > 0 ? sum / n : std::numeric_limits<double>::quiet_NaN();
-  if (summary.n >= 2) {
-    double squares = 0;
-    for (const double value : values) {
-      if (std::isfinite(value)) squares += (value - summary.mean) * (value - summary.mean);
-    }
-    summary.sd = std::sqrt(squares / (n - 1));
-  }
-  return summary;
-}
-
 Listing RunResultsListing(ResultTable table) {
-  std::stable_sort(table.rows.begin(), table.rows.end(),
-                   [&](const ResultRow& a, const ResultRow& b) {
-                     if (!table.metrics.empty()) {
-                       if (IsBefore(a.values[0], b.values[0], table.is_maximized)) return true;
-                       if (IsBefore(b.values[0], a.values[0], table.is_maximized)) return false;
-                     }
-                     return a.number < b.number;
-                   });
+  const auto is_before = [&](const ResultRow& a, const ResultRow& b) {
+    if (!table.metrics.empty()) {
+      if (IsBefore(a.values[0], b.values[0], table.is_maximized)) return true;
+      if (IsBefore(b.values[0], a.values[0], table.is_maximized)) return false;
+    }
+    return a.number < b.number;
+  };
+  if (!table.is_ordered) std::stable_sort(table.rows.begin(), table.rows.end(), is_before);
   Listing listing;
   listing.empty_note = "no runs";
   listing.columns = {{"name", "RUN"}};
-  AppendAxes(table, &listing);
+  AppendAxes(table.axes, &listing);
   listing.columns.push_back({"seed", "SEED", Align::kRight});
   listing.columns.push_back({"state", "STATE"});
   for (const ResultMetric& metric : table.metrics) {
@@ -129,70 +102,47 @@ Listing RunResultsListing(ResultTable table) {
   return listing;
 }
 
-Listing CellResults(ResultTable table) {
-  struct Group {
-    std::vector<std::string> columns;
-    uint64_t runs = 0;
-    uint64_t first_number = 0;
-    std::vector<SeedSummary> summaries;
-    std::optional<double> key;
-  };
-  std::map<std::vector<std::string>, std::vector<const ResultRow*>> cells;
-  for (const ResultRow& row : table.rows) {
-    std::vector<std::string> columns;
-    for (const std::string& axis : table.axes) columns.push_back(FindColumn(row, axis));
-    cells[std::move(columns)].push_back(&row);
-  }
-  std::vector<Group> groups;
-  for (const auto& [columns, rows] : cells) {
-    Group group{.columns = columns, .runs = rows.size(), .first_number = rows.front()->number};
-    for (const ResultRow* row : rows) {
-      group.first_number = std::min(group.first_number, row->number);
-    }
-    for (size_t m = 0; m < table.metrics.size(); ++m) {
-      std::vector<double> values;
-      for (const ResultRow* row : rows) {
-        if (row->values[m].has_value()) values.push_back(*row->values[m]);
-      }
-      group.summaries.push_back(Summarize(values));
-    }
-    const bool has_any =
-        !group.summaries.empty() && group.summaries[0].n + group.summaries[0].non_finite > 0;
-    if (has_any) group.key = group.summaries[0].mean;
-    groups.push_back(std::move(group));
-  }
-  std::sort(groups.begin(), groups.end(), [&](const Group& a, const Group& b) {
-    if (IsBefore(a.key, b.key, table.is_maximized)) return true;
-    if (IsBefore(b.key, a.key, table.is_maximized)) return false;
-    return a.first_number < b.first_number;
-  });
-
+Listing GroupListing(const std::vector<std::string>& by, const std::vector<ResultMetric>& metrics,
+                     const std::vector<GroupRow>& groups) {
   Listing listing;
   listing.empty_note = "no runs";
-  AppendAxes(table, &listing);
+  AppendAxes(by, &listing);
   listing.columns.push_back({"runs", ""});
   listing.columns.push_back({"n", "N", Align::kRight});
   listing.columns.push_back({"non_finite", ""});
-  for (const ResultMetric& metric : table.metrics) {
+  for (const ResultMetric& metric : metrics) {
     listing.columns.push_back({StrCat(metric.series, ".mean"), metric.title, Align::kRight});
     listing.columns.push_back({StrCat(metric.series, ".sd"), ""});
     listing.columns.push_back({StrCat(metric.series, ".n"), ""});
+    listing.columns.push_back({StrCat(metric.series, ".best"), ""});
+    listing.columns.push_back({StrCat(metric.series, ".best_run"), ""});
   }
-  for (const Group& group : groups) {
+  if (!metrics.empty()) {
+    // The table shows the best of the first metric only.
+    const size_t first = by.size() + 3;
+    listing.columns[first + 3].title = "BEST";
+    listing.columns[first + 3].align = Align::kRight;
+    listing.columns[first + 4].title = "OF RUN";
+  }
+  for (const GroupRow& group : groups) {
     std::vector<Cell> row;
-    for (const std::string& value : group.columns) row.push_back({AxisCellValue(value), value});
-    const SeedSummary first = group.summaries.empty() ? SeedSummary{} : group.summaries[0];
+    for (const std::string& value : group.key) row.push_back({AxisCellValue(value), value});
+    const GroupedValue first = group.values.empty() ? GroupedValue{} : group.values[0];
     std::string n = StrCat(first.n, "/", group.runs);
     if (first.non_finite > 0) n += StrCat(" (", first.non_finite, " not finite)");
     row.push_back({group.runs, {}});
     row.push_back({first.n, n});
     row.push_back({first.non_finite, {}});
-    for (size_t m = 0; m < table.metrics.size(); ++m) {
-      const SeedSummary& summary = group.summaries[m];
-      const bool has_any = summary.n + summary.non_finite > 0;
-      row.push_back({has_any ? Value(summary.mean) : Value(), MeanText(table.metrics[m], summary)});
-      row.push_back({summary.sd.has_value() ? Value(*summary.sd) : Value(), {}});
-      row.push_back({summary.n, {}});
+    for (size_t m = 0; m < metrics.size(); ++m) {
+      const GroupedValue& value = group.values[m];
+      const bool has_any = value.n + value.non_finite > 0;
+      const bool has_best = !value.best_run.empty();
+      row.push_back({has_any ? Value(value.mean) : Value(), MeanText(metrics[m], value)});
+      row.push_back({value.n > 1 ? Value(value.sd) : Value(), {}});
+      row.push_back({value.n, {}});
+      row.push_back(
+          {has_best ? Value(value.best) : Value(), has_best ? Shown(metrics[m], value.best) : "-"});
+      row.push_back({has_best ? Value(value.best_run) : Value(), value.best_run});
     }
     listing.rows.push_back(std::move(row));
   }

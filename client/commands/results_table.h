@@ -31,6 +31,7 @@ struct ResultTable {
   std::vector<std::string> axes;
   std::vector<ResultMetric> metrics;  // the first one orders the rows
   bool is_maximized = false;
+  bool is_ordered = false;  // the rows stay in their order
   std::vector<ResultRow> rows;
 };
 
@@ -38,17 +39,22 @@ struct ResultTable {
 // come last. Equal rows by number.
 Listing RunResultsListing(ResultTable table);
 
-// A row per cell (equal axis values): mean and sample standard deviation over its seeds, n finite
-// values and the number of non-finite ones, which no mean contains. Same order.
-Listing CellResults(ResultTable table);
-
-// Mean and sample standard deviation of the finite values.
-struct SeedSummary {
-  uint64_t n = 0;
-  uint64_t non_finite = 0;
-  double mean = 0;           // NaN when n = 0
-  std::optional<double> sd;  // n >= 2
+struct GroupedValue {
+  uint64_t n = 0;           // finite values
+  uint64_t non_finite = 0;  // in no mean
+  double mean = 0;          // NaN: n is 0
+  double sd = 0;            // sample standard deviation; NaN: n is below 2
+  double best = 0;          // NaN: none
+  std::string best_run;
 };
-SeedSummary Summarize(const std::vector<double>& values);
+struct GroupRow {
+  std::vector<std::string> key;
+  uint64_t runs = 0;
+  std::vector<GroupedValue> values;  // one per metric
+};
+// A row per group, in this order: mean and deviation of every metric, n and non-finite values of
+// the first one.
+Listing GroupListing(const std::vector<std::string>& by, const std::vector<ResultMetric>& metrics,
+                     const std::vector<GroupRow>& groups);
 
 }  // namespace switchyard::client

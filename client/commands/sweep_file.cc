@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iostream>
 #include <iterator>
+#include <memory>
+#include <utility>
 
 #include "client/commands/runs.h"
 #include "client/output/number.h"
@@ -12,6 +14,7 @@
 #include "common/spec/canonical.h"
 #include "common/spec/sweep_plan.h"
 #include "common/spec/yaml_reader.h"
+#include "server/api/strategy.h"
 #include "switchyard/v1/spec.pb.h"
 #include "switchyard/v1/sweep_service.pb.h"
 
@@ -68,25 +71,43 @@ Status ReadSweepFile(const Context& context, const std::string& file,
   return OkStatus();
 }
 
+namespace {
+
+// The cells that the sweep's strategy would propose before it has heard anything; kinds without
+// such cells (external): an example.
+std::vector<std::pair<spec::PlannedRun, std::vector<uint64_t>>> FirstDraws(
+    const pb::SweepSpec& spec, const std::shared_ptr<const spec::SweepPlan>& plan,
+    uint64_t cells_max, std::vector<spec::Fault>* faults) {
+  std::vector<std::pair<spec::PlannedRun, std::vector<uint64_t>>> out;
+  const auto search = api::MakeSearch(spec, plan, /*is_maximized=*/false);
+  if (search.ok()) {
+    for (const search::Action& action : (*search)->Propose(cells_max)) {
+      if (action.kind != search::Action::Kind::kPropose) continue;
+      spec::PlannedRun run = plan->From(api::DrawsOf((*search)->space(), action.point), action.cell,
+                                        action.seeds.front(), faults);
+      if (run.run == nullptr) break;
+      out.emplace_back(std::move(run), action.seeds);
+    }
+  }
+  if (out.empty()) out.emplace_back(plan->Example(faults), plan->seeds());
+  return out;
+}
+
+}  // namespace
+
 pb::PlanSweepResponse PlanOffline(const pb::SweepSpec& spec, uint64_t cells_max) {
   pb::PlanSweepResponse response;
   std::vector<spec::Fault> faults;
-  const auto plan = spec::SweepPlan::Make(spec, &faults);
+  const std::shared_ptr<const spec::SweepPlan> plan = spec::SweepPlan::Make(spec, &faults);
   if (plan == nullptr) return response;
-  response.set_cells(plan->cell_count());
-  response.set_runs(plan->run_count());
+  response.set_cells(plan->is_drawn() ? plan->drawn_cells() : plan->cell_count());
+  response.set_runs(response.cells() * plan->seeds().size());
   constexpr uint64_t kCellsCompared = 1000;
   response.set_distinct_runs(plan->DistinctRuns(kCellsCompared).value_or(0));
   response.set_drawn_cells(plan->drawn_cells());
   response.set_spec_hash(spec::SweepHash(spec));
-  const uint64_t listed =
-      cells_max == 0 ? plan->cell_count() : std::min(cells_max, plan->cell_count());
   std::vector<std::string> notices;
-  // Runs are numbered seed by seed, so that those of the first seed are the cells in order.
-  for (uint64_t number = 1; number <= listed; ++number) {
-    const spec::PlannedRun run =
-        plan->is_drawn() ? plan->Example(&faults) : plan->At(number, &faults);
-    if (run.run == nullptr) break;
+  const auto add = [&](const spec::PlannedRun& run, const std::vector<uint64_t>& seeds) {
     pb::PlannedCell* cell = response.add_plan();
     cell->set_number(run.cell);
     for (const auto& [axis, value] : run.columns) {
@@ -94,14 +115,7 @@ pb::PlanSweepResponse PlanOffline(const pb::SweepSpec& spec, uint64_t cells_max)
       column->set_axis(axis);
       column->set_value(value);
     }
-    for (uint64_t later = number; later <= plan->run_count(); later += plan->cell_count()) {
-      // Paired seeds are the same for every cell; the others belong to the single run.
-      if (plan->is_drawn()) {
-        cell->add_seeds(plan->seeds()[later - 1]);
-      } else {
-        cell->add_seeds(later == number ? run.seed : plan->At(later, &faults).seed);
-      }
-    }
+    cell->mutable_seeds()->Assign(seeds.begin(), seeds.end());
     cell->set_run_key(run.run_key);
     const spec::Accounting accounting = spec::Account(*run.run, spec::VocabFromData(*run.run));
     cell->set_params_total(accounting.params_total);
@@ -112,6 +126,24 @@ pb::PlanSweepResponse PlanOffline(const pb::SweepSpec& spec, uint64_t cells_max)
       if (std::find(notices.begin(), notices.end(), notice) == notices.end()) {
         notices.push_back(notice);
       }
+    }
+  };
+  if (plan->is_drawn()) {
+    constexpr uint64_t kDrawsMax = 1000;
+    const uint64_t wanted = cells_max == 0 ? kDrawsMax : std::min(cells_max, kDrawsMax);
+    for (const auto& [run, seeds] : FirstDraws(spec, plan, wanted, &faults)) add(run, seeds);
+  } else {
+    const uint64_t listed =
+        cells_max == 0 ? plan->cell_count() : std::min(cells_max, plan->cell_count());
+    // Runs are numbered seed by seed, so that those of the first seed are the cells in order.
+    for (uint64_t number = 1; number <= listed; ++number) {
+      const spec::PlannedRun run = plan->At(number, &faults);
+      if (run.run == nullptr) break;
+      std::vector<uint64_t> seeds;
+      for (uint64_t later = number; later <= plan->run_count(); later += plan->cell_count()) {
+        seeds.push_back(later == number ? run.seed : plan->At(later, &faults).seed);
+      }
+      add(run, seeds);
     }
   }
   if (!spec.stages().empty()) notices.emplace_back("the plan is that of the first stage");
@@ -129,10 +161,17 @@ std::string PlanSummary(const pb::SweepSpec& spec, const pb::PlanSweepResponse& 
   std::string text =
       StrCat(spec.name(), ": ", plan.cells(), plan.cells() == 1 ? " cell, " : " cells, ",
              plan.runs(), plan.runs() == 1 ? " run" : " runs");
+  const bool is_drawn = spec.stages().empty() && !spec.strategy().has_grid() &&
+                        spec.strategy().kind_case() != pb::StrategySpec::KIND_NOT_SET;
+  if (is_drawn) {
+    // Of hyperband, pbt and external the number is not known before they run.
+    if (plan.drawn_cells() == 0) text = StrCat(spec.name(), ": cells");
+    text += " drawn by its strategy";
+    if (plan.plan_size() > 0) text += StrCat(", the first ", plan.plan_size(), " below");
+  }
   if (plan.distinct_runs() > 0 && plan.distinct_runs() != plan.runs()) {
     text += StrCat(" (", plan.distinct_runs(), " different)");
   }
-  if (plan.drawn_cells() > 0) text += StrCat(" for each of ", plan.drawn_cells(), " drawn cells");
   if (plan.reused_runs() > 0) text += StrCat(" (", plan.reused_runs(), " reused)");
   if (plan.slot_hours_estimate() > 0) {
     text += StrCat(", about ", FormatDuration(plan.slot_hours_estimate() * 3600), " of one slot");

@@ -22,6 +22,11 @@ std::vector<std::string> MethodNames() {
           "ExplainRun",  "ReadLog",   "ListResults", "GroupResults",  "GetCurve",
           "ListSeries",  "GetStatus", "ListWorkers", "ControlWorker", "Register",
           "Heartbeat",   "Append",    "AppendLog"};
+  return {"SubmitSweep", "PlanSweep",     "ListSweeps", "GetSweep",    "ControlSweep",
+          "RetryRuns",   "Ask",           "Tell",       "ListRuns",    "GetRun",
+          "ControlRun",  "PinCheckpoint", "ExplainRun", "ReadLog",     "ListResults",
+          "GetCurve",    "ListSeries",    "GetStatus",  "ListWorkers", "ControlWorker",
+          "Register",    "Heartbeat",     "Append",     "AppendLog"};
 }
 
 void ClientTracker::Seen(const std::string& peer) {

@@ -293,9 +293,12 @@ void ToProto(const store::SweepInfo& info, pb::Sweep* out) {
   out->set_project(info.row.project);
   out->set_state(static_cast<pb::SweepState>(info.status.state));
   out->set_cells(info.row.cells);
-  out->set_runs(info.row.runs + info.status.retried);
+  out->set_runs(std::max(info.row.runs, info.status.proposed) + info.status.retried);
   pb::RunCounts* counts = out->mutable_counts();
-  counts->set_waiting(info.row.runs - std::min(info.row.runs, info.status.proposed));
+  const bool is_proposed = info.status.is_closed || IsTerminal(info.status.state);
+  if (!info.row.is_drawn || !is_proposed) {
+    counts->set_waiting(info.row.runs - std::min(info.row.runs, info.status.proposed));
+  }
   counts->set_queued(count(RunState::kQueued) + count(RunState::kBackoff));
   counts->set_active(count(RunState::kActive));
   counts->set_succeeded(count(RunState::kSucceeded));

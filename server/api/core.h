@@ -8,6 +8,7 @@
 
 #include "common/base/status.h"
 #include "server/api/batch.h"
+#include "server/api/strategy.h"
 #include "server/scheduler/decision.h"
 #include "server/store/store.h"
 
@@ -107,6 +108,23 @@ struct RetryReply {
   uint64_t runs_made = 0;
 };
 
+// Of a sweep with strategy external.
+struct AskReply {
+  std::vector<search::CellReport> cells;
+  uint64_t ended = 0;  // cells that have ended: the next `since`
+  bool is_closed = false;
+};
+struct TellInput {
+  SweepId sweep;
+  std::vector<NamedValues> cells;  // new ones
+  std::vector<uint64_t> stop;      // cells that run
+  bool close = false;              // no more will be told
+  std::string request_id;
+};
+struct TellReply {
+  std::vector<uint64_t> cells;  // numbers of the new ones
+};
+
 struct WorkerInfo {
   scheduler::WorkerRow row;
   std::string state;
@@ -137,6 +155,8 @@ class Core {
   virtual void Submit(SubmitInput input, Callback<SubmitReply> done) = 0;
   virtual void Steer(SteerInput input, Callback<uint64_t> runs_affected) = 0;
   virtual void Retry(RetryInput input, Callback<RetryReply> done) = 0;
+  virtual void Ask(SweepId sweep, uint64_t since, Callback<AskReply> done) = 0;
+  virtual void Tell(TellInput input, Callback<TellReply> done) = 0;
   virtual void Pin(scheduler::PinCheckpoint event, Callback<uint64_t> done) = 0;
   // Empty when the run is not in memory.
   virtual void Explain(RunId run, Callback<std::vector<std::string>> done) = 0;

@@ -10,6 +10,7 @@
 #include "common/spec/fault.h"
 #include "common/spec/series.h"
 #include "common/spec/sweep_plan.h"
+#include "server/api/strategy.h"
 #include "switchyard/v1/spec.pb.h"
 
 namespace switchyard::api {
@@ -135,11 +136,7 @@ Status CheckIsServed(const pb::SweepSpec& spec, const pb::PolicySpec& policy) {
     return InvalidArgument(StrCat(field, ": is not served by this coordinator"));
   };
   if (!spec.stages().empty()) return refuse("stages");
-  if (spec.strategy().kind_case() != pb::StrategySpec::KIND_NOT_SET &&
-      !spec.strategy().has_grid()) {
-    return refuse("strategy");
-  }
-  if (spec.has_early_stop()) return refuse("early_stop");
+  if (spec.strategy().has_pbt()) return refuse("strategy.pbt");
   if (spec.budget().has_runs()) return refuse("budget.runs");
   if (spec.budget().has_tokens()) return refuse("budget.tokens");
   if (spec.budget().has_active_flops()) return refuse("budget.active_flops");
@@ -170,10 +167,16 @@ Result<std::shared_ptr<const Expansion>> Expansion::Make(const pb::SweepSpec& sp
   row.spec = spec.SerializeAsString();
   row.objective = ResolveObjective(spec, *first.run).SerializeAsString();
   row.axes = out->plan_->axes();
-  row.cells = out->plan_->cell_count();
-  row.runs = out->plan_->run_count();
+  row.is_drawn = out->plan_->is_drawn();
+  row.cells = row.is_drawn ? out->plan_->drawn_cells() : out->plan_->cell_count();
+  row.runs = row.cells * out->plan_->seeds().size();
+  out->max_parallel_ = first.policy->max_parallel();
   row.budget_slot_ms = static_cast<uint64_t>(
       std::min(std::max(0.0, spec.budget().slot_hours()), kSlotHoursMax) * 3600 * 1000);
+  if (row.is_drawn) {
+    const auto search = out->MakeSearch();
+    if (!search.ok()) return search.status();
+  }
   return std::shared_ptr<const Expansion>(std::move(out));
 }
 
@@ -188,6 +191,7 @@ Result<std::shared_ptr<const Expansion>> Expansion::Parse(std::string_view bytes
 Result<std::vector<scheduler::PlannedRun>> Expansion::Expand(uint64_t first, uint64_t count,
                                                              int64_t unix_ms) const {
   std::vector<scheduler::PlannedRun> out;
+  if (row_.is_drawn) return out;
   std::vector<spec::Fault> faults;
   pb::ObjectiveSpec objective;
   objective.ParseFromString(row_.objective);
@@ -205,6 +209,29 @@ Result<std::vector<scheduler::PlannedRun>> Expansion::Expand(uint64_t first, uin
     out.push_back(std::move(run));
   }
   return out;
+}
+
+Result<std::unique_ptr<search::Search>> Expansion::MakeSearch() const {
+  pb::SweepSpec spec;
+  spec.ParseFromString(row_.spec);
+  pb::ObjectiveSpec objective;
+  objective.ParseFromString(row_.objective);
+  return api::MakeSearch(spec, plan_, objective.goal() == pb::GOAL_MAXIMIZE);
+}
+
+Result<scheduler::PlannedRun> Expansion::FromPoint(const search::Space& space,
+                                                   const search::Point& point, uint64_t number,
+                                                   uint64_t cell, uint64_t seed,
+                                                   int64_t unix_ms) const {
+  pb::ObjectiveSpec objective;
+  objective.ParseFromString(row_.objective);
+  std::vector<spec::Fault> faults;
+  spec::PlannedRun planned = plan_->From(DrawsOf(space, point), cell, seed, &faults);
+  if (!faults.empty()) return FaultStatus(std::move(faults));
+  planned.number = number;
+  scheduler::PlannedRun run = MakeRow(planned, row_.project, objective, unix_ms);
+  run.run.id = {NewUuidV7()};
+  return run;
 }
 
 ObjectiveFacts ReadObjective(std::string_view bytes) {

@@ -15,6 +15,7 @@
 #include "server/api/convert.h"
 #include "server/api/core.h"
 #include "server/api/expansion.h"
+#include "server/api/strategy.h"
 #include "server/scheduler/lease_policy.h"
 #include "switchyard/v1/sweep_service.grpc.pb.h"
 
@@ -29,12 +30,67 @@ constexpr uint64_t kCellsMax = 1000;
 // Runs of a plan whose reuse is looked up one by one; larger plans say what the first ones reuse.
 constexpr uint64_t kReuseLookups = 20000;
 constexpr int kRetriesMax = 1000;
+constexpr int kTellsMax = 100;
 
 Status CheckSpec(const pb::SweepSpec& spec) {
   if (spec.ByteSizeLong() > kSpecBytesMax) {
     return InvalidArgument(StrCat("a sweep document of ", spec.ByteSizeLong(), " bytes, at most ",
                                   kSpecBytesMax, " are taken"));
   }
+  return OkStatus();
+}
+
+void AddCell(const spec::PlannedRun& run, pb::PlannedCell* cell) {
+  cell->set_number(run.cell);
+  for (const auto& [axis, value] : run.columns) {
+    pb::AxisValue* column = cell->add_columns();
+    column->set_axis(axis);
+    column->set_value(value);
+  }
+  cell->set_run_key(run.run_key);
+  const spec::Accounting accounting = spec::Account(*run.run);
+  cell->set_params_total(accounting.params_total);
+  cell->set_params_active(accounting.params_active);
+  cell->set_flops_per_token_active(accounting.flops_per_token_active);
+  const pb::TrainSpec& train = run.run->train();
+  cell->set_train_tokens(train.steps() * train.batch() * train.target_len());
+}
+
+// What a strategy would propose first, before it has heard anything.
+Status PlanDrawn(store::ReadStore& store, const Expansion& expansion, uint64_t shown,
+                 pb::PlanSweepResponse* response) {
+  const spec::SweepPlan& plan = expansion.plan();
+  response->set_drawn_cells(plan.drawn_cells());
+  response->set_cells(plan.drawn_cells());
+  response->set_runs(plan.drawn_cells() * plan.seeds().size());
+  SWITCHYARD_ASSIGN_OR_RETURN(const std::unique_ptr<search::Search> search, expansion.MakeSearch());
+  std::vector<std::string> notices;
+  for (const search::Action& action : search->Propose(shown)) {
+    if (action.kind != search::Action::Kind::kPropose) continue;
+    pb::PlannedCell* cell = response->add_plan();
+    std::vector<std::string> keys;
+    for (const uint64_t seed : action.seeds) {
+      std::vector<spec::Fault> faults;
+      const spec::PlannedRun run =
+          plan.From(DrawsOf(search->space(), action.point), action.cell, seed, &faults);
+      if (!faults.empty()) {
+        return InvalidArgument(StrCat("cell ", action.cell, ": ", spec::ToString(faults)));
+      }
+      if (keys.empty()) AddCell(run, cell);
+      keys.push_back(run.run_key);
+      cell->add_seeds(run.seed);
+      for (const std::string& notice : run.notices) {
+        if (std::ranges::find(notices, notice) == notices.end()) notices.push_back(notice);
+      }
+    }
+    SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<std::optional<store::ValidRun>> valid,
+                                store.FindValidRuns(expansion.sweep().project, keys));
+    for (const std::optional<store::ValidRun>& run : valid) {
+      cell->add_reused_runs(run.has_value() ? run->id.value.ToString() : "");
+      response->set_reused_runs(response->reused_runs() + (run.has_value() ? 1 : 0));
+    }
+  }
+  for (std::string& notice : notices) response->add_notices(std::move(notice));
   return OkStatus();
 }
 
@@ -45,13 +101,15 @@ Status Plan(store::ReadStore& store, const pb::PlanSweepRequest& request,
   SWITCHYARD_ASSIGN_OR_RETURN(const std::shared_ptr<const Expansion> expansion,
                               Expansion::Make(request.spec()));
   const spec::SweepPlan& plan = expansion->plan();
+  response->set_spec_hash(expansion->sweep().spec_hash);
+  const uint64_t wanted = request.max_cells() == 0 ? kCellsShown : uint64_t{request.max_cells()};
+  if (plan.is_drawn()) {
+    return PlanDrawn(store, *expansion, std::min(wanted, kCellsMax), response);
+  }
   response->set_cells(plan.cell_count());
   response->set_runs(plan.run_count());
   response->set_distinct_runs(plan.DistinctRuns(kCellsMax).value_or(0));
-  response->set_spec_hash(expansion->sweep().spec_hash);
-  const uint64_t shown =
-      std::min({plan.cell_count(), kCellsMax,
-                request.max_cells() == 0 ? kCellsShown : uint64_t{request.max_cells()}});
+  const uint64_t shown = std::min({plan.cell_count(), kCellsMax, wanted});
   const uint64_t looked_up = std::min(plan.run_count(), kReuseLookups);
   std::map<uint64_t, pb::PlannedCell*> cells;
   std::vector<std::string> notices;
@@ -75,19 +133,7 @@ Status Plan(store::ReadStore& store, const pb::PlanSweepRequest& request,
       pb::PlannedCell*& cell = cells[run.cell];
       if (cell == nullptr) {
         cell = response->add_plan();
-        cell->set_number(run.cell);
-        for (const auto& [axis, value] : run.columns) {
-          pb::AxisValue* column = cell->add_columns();
-          column->set_axis(axis);
-          column->set_value(value);
-        }
-        cell->set_run_key(run.run_key);
-        const spec::Accounting accounting = spec::Account(*run.run);
-        cell->set_params_total(accounting.params_total);
-        cell->set_params_active(accounting.params_active);
-        cell->set_flops_per_token_active(accounting.flops_per_token_active);
-        const pb::TrainSpec& train = run.run->train();
-        cell->set_train_tokens(train.steps() * train.batch() * train.target_len());
+        AddCell(run, cell);
       }
       cell->add_seeds(run.seed);
       cell->add_reused_runs("");
@@ -133,6 +179,11 @@ class SweepService final : public pb::SweepService::CallbackService {
   grpc::ServerUnaryReactor* RetryRuns(grpc::CallbackServerContext* context,
                                       const pb::RetryRunsRequest* request,
                                       pb::RetryRunsResponse* response) override;
+  grpc::ServerUnaryReactor* Ask(grpc::CallbackServerContext* context, const pb::AskRequest* request,
+                                pb::AskResponse* response) override;
+  grpc::ServerUnaryReactor* Tell(grpc::CallbackServerContext* context,
+                                 const pb::TellRequest* request,
+                                 pb::TellResponse* response) override;
 
  private:
   const ServiceContext context_;
@@ -293,6 +344,74 @@ grpc::ServerUnaryReactor* SweepService::RetryRuns(grpc::CallbackServerContext* c
         ToProto(reply->sweep, response->mutable_sweep());
         response->set_runs_made(reply->runs_made);
       }
+      call->Finish(reply.status());
+    });
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* SweepService::Ask(grpc::CallbackServerContext* context,
+                                            const pb::AskRequest* request,
+                                            pb::AskResponse* response) {
+  CallPtr call = context_.Start(context, Method::kAsk);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  Core* core = context_.core;
+  context_.readers->Post([=](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    const Result<store::SweepInfo> sweep =
+        (*store)->FindSweep(request->sweep(), /*with_spec=*/false);
+    if (!sweep.ok()) return call->Finish(sweep.status());
+    core->Ask(sweep->row.id, request->since(), [call, response](const Result<AskReply>& reply) {
+      if (reply.ok()) {
+        for (const search::CellReport& cell : reply->cells) {
+          pb::CellReport* out = response->add_cells();
+          out->set_cell(cell.cell);
+          if (cell.end.has_value()) out->set_end(static_cast<pb::CellEnd>(*cell.end));
+          out->set_step(cell.step);
+          out->set_value(cell.value);
+        }
+        response->set_ended(reply->ended);
+        response->set_is_closed(reply->is_closed);
+      }
+      call->Finish(reply.status());
+    });
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* SweepService::Tell(grpc::CallbackServerContext* context,
+                                             const pb::TellRequest* request,
+                                             pb::TellResponse* response) {
+  CallPtr call = context_.Start(context, Method::kTell);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  Status valid = CheckRequestId(request->request_id());
+  if (valid.ok() && (request->cells_size() > kTellsMax || request->stop_size() > kTellsMax)) {
+    valid = InvalidArgument(StrCat(request->cells_size(), " cells and ", request->stop_size(),
+                                   " to stop, at most ", kTellsMax, " of each are taken"));
+  }
+  if (!valid.ok()) {
+    call->Finish(valid);
+    return reactor;
+  }
+  Core* core = context_.core;
+  context_.readers->Post([=](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    const Result<store::SweepInfo> sweep =
+        (*store)->FindSweep(request->sweep(), /*with_spec=*/false);
+    if (!sweep.ok()) return call->Finish(sweep.status());
+    TellInput input{.sweep = sweep->row.id,
+                    .cells = {},
+                    .stop = {request->stop().begin(), request->stop().end()},
+                    .close = request->close(),
+                    .request_id = request->request_id()};
+    for (const pb::CellPoint& cell : request->cells()) {
+      NamedValues& values = input.cells.emplace_back();
+      for (const pb::AxisValue& value : cell.values()) {
+        values.emplace_back(value.axis(), value.value());
+      }
+    }
+    core->Tell(std::move(input), [call, response](const Result<TellReply>& reply) {
+      if (reply.ok()) response->mutable_cells()->Assign(reply->cells.begin(), reply->cells.end());
       call->Finish(reply.status());
     });
   });

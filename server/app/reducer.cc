@@ -96,6 +96,7 @@ scheduler::Decision Turn::Decide(const scheduler::Event& event) {
   scheduler::Decision decision = scheduler::Decide(reducer_.state_, event, now_);
   reducer_.families_->Observe(reducer_.state_, decision, &counts_);
   reducer_.BeforeApply(decision);
+  reducer_.strategies_.Note(decision);
   scheduler::Apply(decision.changes, now_, &reducer_.state_);
   for (const Change& change : decision.changes) AppendRow(change, &writes_);
   reducer_.families_->decide_seconds->Observe(SecondsSince(start));
@@ -111,6 +112,7 @@ Reducer::Reducer(std::unique_ptr<store::Store> store, server_metrics::Families* 
       options_(std::move(options)),
       inbox_(families),
       ballast_(StrCat(options_.data_dir, "/ballast"), options_.ballast_bytes),
+      strategies_(StrategyHost()),
       clock_(options_.restart_grace),
       metrics_address_(options_.metrics_address) {}
 
@@ -158,6 +160,7 @@ Status Reducer::LoadState() {
   going_live_.clear();
   documents_.clear();
   proposing_.clear();
+  strategies_.Clear();
   for (scheduler::SummaryRow& row : snapshot.summaries) {
     Summaries& summaries = summaries_[row.run];
     const std::string series = row.series;
@@ -285,6 +288,8 @@ void Reducer::RunGroup(std::vector<Input> group, bool places) {
     });
   }
   for (Input& input : group) input.decide(turn);
+  // Not while nothing can be written: what has ended is settled with the next group that can.
+  if (!was_degraded) strategies_.Settle(turn);
   const size_t inputs = group.size();
   // Placing writes: not in the group of a heartbeat while nothing can be written.
   const bool has_placed = places && needs_schedule_ && !was_degraded && RunSchedule(turn) > 0;
@@ -490,7 +495,7 @@ void Reducer::RunTick() {
 void Reducer::RequestProposals() {
   if (state_.queued >= scheduler::kQueuedMax || is_draining_ || degraded_ >= 0) return;
   for (const auto& [id, sweep] : state_.sweeps) {
-    if (sweep.status.state != scheduler::SweepState::kActive ||
+    if (sweep.row.is_drawn || sweep.status.state != scheduler::SweepState::kActive ||
         sweep.status.proposed >= sweep.row.runs || proposing_.contains(id)) {
       continue;
     }

@@ -19,6 +19,7 @@
 #include "server/app/ballast.h"
 #include "server/app/inbox.h"
 #include "server/app/query_pool.h"
+#include "server/app/strategies.h"
 #include "server/metrics/families.h"
 #include "server/metrics/live_runs.h"
 #include "server/scheduler/apply.h"
@@ -97,6 +98,8 @@ class Reducer final : public api::Core {
   void Submit(api::SubmitInput input, api::Callback<api::SubmitReply> done) override;
   void Steer(api::SteerInput input, api::Callback<uint64_t> runs_affected) override;
   void Retry(api::RetryInput input, api::Callback<api::RetryReply> done) override;
+  void Ask(SweepId sweep, uint64_t since, api::Callback<api::AskReply> done) override;
+  void Tell(api::TellInput input, api::Callback<api::TellReply> done) override;
   void Pin(scheduler::PinCheckpoint event, api::Callback<uint64_t> done) override;
   void Explain(RunId run, api::Callback<std::vector<std::string>> done) override;
   void ListWorkers(api::Callback<std::vector<api::WorkerInfo>> done) override;
@@ -145,6 +148,10 @@ class Reducer final : public api::Core {
   void WakeParked();
   void EndParked(bool all);
   void RequestProposals();
+  Strategies::Host StrategyHost();
+  // As the run's summaries have it; none: nothing reported.
+  std::optional<double> ObjectiveOf(RunId run, const api::ObjectiveFacts& objective);
+  Result<api::TellReply> DecideTell(Turn& turn, const api::TellInput& input);
   // Fills in which planned runs exist already, or their rerun numbers.
   Status FindStored(const std::string& project, bool is_rerun,
                     std::vector<scheduler::PlannedRun>* runs);
@@ -200,6 +207,7 @@ class Reducer final : public api::Core {
   std::map<SweepId, std::shared_ptr<const api::Expansion>> expansions_;
   std::set<SweepId> proposing_;
   std::map<SweepId, api::ObjectiveFacts> objectives_;
+  Strategies strategies_;
   bool needs_schedule_ = true;
   bool workers_changed_ = true;
   scheduler::CoreClock clock_;

@@ -219,6 +219,9 @@ Result<api::SubmitReply> Reducer::DecideSubmit(Turn& turn, const api::SubmitInpu
   SWITCHYARD_RETURN_IF_ERROR(decision.status);
   if (state_.FindSweep(event.sweep.id) != nullptr) {
     expansions_[event.sweep.id] = input.expansion;
+    if (event.sweep.is_drawn) {
+      SWITCHYARD_RETURN_IF_ERROR(strategies_.Start(event.sweep.id, input.expansion));
+    }
   }
   if (is_remembered) {
     Remember(turn, input.request_id, "SubmitSweep", body_hash, event.sweep.id.value.ToString());

@@ -101,6 +101,7 @@ void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input,
       }
     }
   }
+  strategies_.Observe(*run, batch);
   const int64_t unix_ms = turn.now().unix_ms;
   for (const api::SeriesDelta& delta : batch.deltas) {
     auto row = summaries.rows.find(delta.series);

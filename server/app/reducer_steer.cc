@@ -168,6 +168,7 @@ Result<api::RetryReply> Reducer::DecideRetry(Turn& turn, const api::RetryInput& 
     child.spec_hash = StrCat("retry:", child.id.value.ToString());
     child.cells = 0;
     child.runs = 0;
+    child.is_drawn = false;
     child.created_ms = turn.now().unix_ms;
     for (uint64_t suffix = 2;; ++suffix) {
       child.name = StrCat(child.base_name, ".", suffix);

@@ -176,6 +176,17 @@ Decision On(const State& state, const Propose& event, const Now& now) {
   return draft.Finish();
 }
 
+Decision On(const State& state, const CloseSweep& event, const Now& now) {
+  Draft draft(state, now);
+  const Sweep* sweep = state.FindSweep(event.sweep);
+  if (sweep != nullptr && sweep->row.is_drawn && !sweep->status.is_closed) {
+    draft.sweep(event.sweep).is_closed = true;
+    draft.History("strategy_exhausted", event.sweep.value,
+                  StrCat(sweep->status.proposed, " runs proposed"));
+  }
+  return draft.Finish();
+}
+
 Decision On(const State& state, const SteerSweep& event, const Now& now) {
   Draft draft(state, now);
   SteerAnswer answer;
@@ -270,7 +281,8 @@ Decision On(const State& state, const RetryRuns& event, const Now& now) {
     draft.Add(*event.child);
     draft.History("sweep_retried", event.sweep.value, event.child->name);
   }
-  const uint64_t planned = is_live ? sweep->row.runs : 0;
+  uint64_t planned = 0;
+  if (is_live) planned = sweep->row.is_drawn ? kDrawnRunsMax : sweep->row.runs;
   RetryAnswer answer{.sweep = into};
   for (const RetryRuns::Retried& retried : event.runs) {
     const std::string key = LiveKey(retried.run.project, retried.run.run_key);

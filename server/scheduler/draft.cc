@@ -213,7 +213,8 @@ void Draft::SettleSweeps() {
     const auto fresh = new_sweeps_.find(id);
     const SweepRow& row = fresh != new_sweeps_.end() ? fresh->second : state_.FindSweep(id)->row;
     const bool all_ended = LiveCount(status.counts) == 0;
-    if (status.state == SweepState::kActive && all_ended && status.proposed >= row.runs) {
+    const bool is_proposed = row.is_drawn ? status.is_closed : status.proposed >= row.runs;
+    if (status.state == SweepState::kActive && all_ended && is_proposed) {
       settled.emplace_back(id, SweepState::kCompleted);
     } else if (status.state == SweepState::kCancelling) {
       bool is_settled = true;

@@ -82,6 +82,11 @@ struct Propose {
   std::vector<PlannedRun> runs;  // in order of number
 };
 
+// The strategy of a drawn sweep proposes nothing more: it completes with its last run.
+struct CloseSweep {
+  SweepId sweep;
+};
+
 // What a person, a strategy or a policy asks of runs.
 enum class Verb : uint8_t {
   kCancel = 1,    // stop with a checkpoint; the run ends
@@ -192,7 +197,7 @@ struct Schedule {
 };
 
 using Event =
-    std::variant<Register, Heartbeat, SubmitSweep, Propose, SteerSweep, SteerRun, RetryRuns,
-                 SteerWorker, PinCheckpoint, Append, AppendLog, Tick, Schedule>;
+    std::variant<Register, Heartbeat, SubmitSweep, Propose, CloseSweep, SteerSweep, SteerRun,
+                 RetryRuns, SteerWorker, PinCheckpoint, Append, AppendLog, Tick, Schedule>;
 
 }  // namespace switchyard::scheduler

@@ -133,7 +133,13 @@ struct SweepRow {
   int64_t created_ms = 0;
   std::optional<SweepId> parent;  // of a sweep that `retry` made
   uint64_t budget_slot_ms = 0;    // slots times wall time; 0: no limit
+  // Its strategy proposes while it runs; `cells` and `runs` are then what it announces, 0: not
+  // known.
+  bool is_drawn = false;
 };
+
+// Numbers 1.. of a sweep whose cells are drawn are below; those of its retried runs above.
+inline constexpr uint64_t kDrawnRunsMax = 1'000'000;
 
 // Linked runs by RunState.
 using StateCounts = std::array<uint64_t, kRunStates>;
@@ -150,7 +156,8 @@ struct SweepStatus {
   SweepId id;
   SweepState state = SweepState::kActive;
   uint64_t proposed = 0;  // links made by the strategy: numbers 1..proposed
-  uint64_t retried = 0;   // links made by `retry`: numbers runs+1..runs+retried
+  // Links made by `retry`: numbers runs+1..runs+retried; drawn: from kDrawnRunsMax+1.
+  uint64_t retried = 0;
   StateCounts counts{};
   std::string reason;  // why it is paused, or was cancelled
   int64_t ended_ms = 0;
@@ -158,7 +165,15 @@ struct SweepStatus {
   uint64_t slot_ms = 0;
   std::optional<int32_t> priority;  // of runs proposed from now on, instead of the policy's
   std::vector<EarlyFailure> early_failures;  // what the breaker counts
+  bool is_closed = false;                    // drawn: its strategy proposes nothing more
   bool operator==(const SweepStatus&) const = default;
+};
+
+// What the strategy of a drawn sweep knows (server/app/strategies.h). The last one in a commit
+// holds.
+struct StrategyRow {
+  SweepId sweep;
+  std::string state;
 };
 
 // A run belongs to every sweep that proposed its run_key.

@@ -96,6 +96,14 @@ bool Search::is_exhausted() const {
   return std::ranges::all_of(arms_, [](const Arm& arm) { return arm.strategy->is_exhausted(); });
 }
 
+bool Search::IsPaused(uint64_t cell, uint64_t seed) const {
+  const auto found = cells_.find(cell);
+  if (found == cells_.end()) return false;
+  return std::ranges::any_of(found->second.replicates, [seed](const Replicate& replicate) {
+    return replicate.seed == seed && replicate.is_paused && !replicate.has_ended;
+  });
+}
+
 bool Search::gave_up() const {
   return std::ranges::any_of(arms_, [](const Arm& arm) { return arm.strategy->gave_up(); });
 }

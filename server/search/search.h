@@ -72,6 +72,8 @@ class Search {
 
   // Propose adds nothing any more, whatever happens.
   bool is_exhausted() const;
+  // The run waits at its budget until the strategy lets its cell go on.
+  bool IsPaused(uint64_t cell, uint64_t seed) const;
   bool has_open_cells() const { return !cells_.empty(); }
   uint64_t cells_proposed() const { return proposed_; }
   // Some arm found no point that meets the constraints in kRedrawsMax draws.

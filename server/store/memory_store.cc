@@ -64,6 +64,7 @@ struct Tables {
   std::map<WorkerId, WorkerRow> workers;
   std::map<uint64_t, HistoryRow> history;
   std::map<std::string, UsageRow> usage;
+  std::map<SweepId, StrategyRow> strategies;
 };
 
 struct Shared {
@@ -103,6 +104,7 @@ class Change {
   Status Put(const WorkerRow& row);
   Status Put(const HistoryRow& row);
   Status Put(const UsageRow& row);
+  Status Put(const StrategyRow& row);
 
   void SetNow(int64_t now_ms) { now_ms_ = now_ms; }
 
@@ -160,6 +162,12 @@ Status Change::Put(const SweepStatus& row) {
   SweepStatus& status = it->second.status;
   if (IsTerminal(status.state) && status.state != row.state) return Contradiction("sweep status");
   Assign(status, row);
+  return OkStatus();
+}
+
+Status Change::Put(const StrategyRow& row) {
+  if (!t_.sweeps.contains(row.sweep)) return Contradiction("strategy");
+  Set(t_.strategies, row.sweep, row);
   return OkStatus();
 }
 
@@ -508,6 +516,13 @@ class MemoryReading : public Base {
       runs.push_back(Info(link->second, series));
     }
     return runs;
+  Result<std::string> GetStrategyState(SweepId sweep) override {
+    const std::lock_guard lock(shared_->mu);
+    const auto found = t().strategies.find(sweep);
+    if (found == t().strategies.end()) {
+      return NotFound(StrCat("no strategy state of sweep ", sweep.value.ToString()));
+    }
+    return found->second.state;
   }
 
   Result<RunDocument> GetRunDocument(RunId run) override {

@@ -21,8 +21,9 @@ using scheduler::RunState;
 constexpr std::string_view kSweepColumns =
     "s.uuid, s.project, s.name, s.base_name, s.spec_hash, s.rerun, s.objective, s.axes, s.cells, "
     "s.runs, s.created_ms, s.state, s.proposed, s.counts, s.reason, s.ended_ms, s.parent, "
-    "s.budget_slot_ms, s.retried, s.slot_ms, s.run_priority, s.early_failures, s.id";
-constexpr int kSweepIdColumn = 22;
+    "s.budget_slot_ms, s.retried, s.slot_ms, s.run_priority, s.early_failures, "
+    "s.is_drawn, s.is_closed, s.id";
+constexpr int kSweepIdColumn = 24;
 
 Result<SweepInfo> ReadSweepRow(const Statement& row) {
   SweepInfo info;
@@ -51,6 +52,8 @@ Result<SweepInfo> ReadSweepRow(const Statement& row) {
   info.status.slot_ms = row.Uint(19);
   if (!row.IsNull(20)) info.status.priority = static_cast<int32_t>(row.Int(20));
   SWITCHYARD_ASSIGN_OR_RETURN(info.status.early_failures, UnpackEarlyFailures(row.Bytes(21)));
+  info.row.is_drawn = row.Uint(22) != 0;
+  info.status.is_closed = row.Uint(23) != 0;
   return info;
 }
 
@@ -524,6 +527,13 @@ Result<std::vector<RunInfo>> RowReader::GetRuns(SweepId sweep, std::span<const u
     runs.push_back(std::move(info));
   }
   return runs;
+Result<std::string> RowReader::GetStrategyState(SweepId sweep) {
+  Statement read = db_.Prepare(
+      "SELECT t.state FROM strategies t JOIN sweeps s ON s.id = t.sweep WHERE s.uuid = ?1");
+  read.Bind(1, sweep.value);
+  SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
+  if (!has_row) return NotFound(StrCat("no strategy state of sweep ", sweep.value.ToString()));
+  return Decompress(read.Bytes(0));
 }
 
 Result<RunDocument> RowReader::GetRunDocument(RunId run) {

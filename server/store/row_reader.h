@@ -30,6 +30,7 @@ class RowReader {
   Result<std::vector<RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
                                        std::span<const std::string> series);
   Result<RunDocument> GetRunDocument(RunId run);
+  Result<std::string> GetStrategyState(SweepId sweep);
   Result<std::vector<AttemptInfo>> ListAttempts(RunId run);
   Result<std::vector<CheckpointRow>> ListCheckpoints(RunId run);
   Result<std::vector<HistoryRow>> ListHistory(Uuid ref, size_t limit);

@@ -127,8 +127,8 @@ Status RowWriter::Put(const SweepRow& row) {
   Statement insert = db_.Prepare(
       "INSERT INTO sweeps(uuid, project, name, base_name, spec_hash, rerun, objective, axes, "
       "cells, runs, created_ms, state, proposed, counts, reason, ended_ms, parent, "
-      "budget_slot_ms) "
-      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 1, 0, x'', '', 0, ?12, ?13)");
+      "budget_slot_ms, is_drawn) "
+      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 1, 0, x'', '', 0, ?12, ?13, ?14)");
   const std::string axes = PackTexts(row.axes);
   insert.Bind(1, row.id.value).Bind(2, row.project).Bind(3, row.name).Bind(4, row.base_name);
   insert.Bind(5, row.spec_hash).Bind(6, row.rerun).BindBlob(7, row.objective).BindBlob(8, axes);
@@ -138,7 +138,7 @@ Status RowWriter::Put(const SweepRow& row) {
   } else {
     insert.BindNull(12);
   }
-  insert.Bind(13, row.budget_slot_ms);
+  insert.Bind(13, row.budget_slot_ms).Bind(14, row.is_drawn);
   SWITCHYARD_RETURN_IF_ERROR(insert.Run());
   const int64_t key = db_.last_insert_rowid();
   sweep_keys_[row.id.value] = key;
@@ -150,7 +150,8 @@ Status RowWriter::Put(const SweepRow& row) {
 Status RowWriter::Put(const SweepStatus& row) {
   Statement update = db_.Prepare(
       "UPDATE sweeps SET state = ?2, proposed = ?3, counts = ?4, reason = ?5, ended_ms = ?6, "
-      "retried = ?7, slot_ms = ?8, run_priority = ?9, early_failures = ?10 "
+      "retried = ?7, slot_ms = ?8, run_priority = ?9, early_failures = ?10, "
+      "is_closed = ?11 "
       "WHERE uuid = ?1 AND (state < 4 OR state = ?2)");
   const std::string counts = PackUints(std::span<const uint64_t>(row.counts));
   update.Bind(1, row.id.value).Bind(2, Number(row.state)).Bind(3, row.proposed);
@@ -162,9 +163,16 @@ Status RowWriter::Put(const SweepStatus& row) {
     update.BindNull(9);
   }
   const std::string failures = PackEarlyFailures(row.early_failures);
-  update.BindBlob(10, failures);
+  update.BindBlob(10, failures).Bind(11, row.is_closed);
   SWITCHYARD_RETURN_IF_ERROR(update.Run());
   return db_.changes() == 1 ? OkStatus() : Contradiction("sweep", row.id.value.ToString());
+}
+
+Status RowWriter::Put(const StrategyRow& row) {
+  SWITCHYARD_ASSIGN_OR_RETURN(const int64_t sweep, SweepKey(row.sweep));
+  Statement insert = db_.Prepare("INSERT OR REPLACE INTO strategies(sweep, state) VALUES (?1, ?2)");
+  const std::string state = Compress(row.state);
+  return insert.Bind(1, sweep).BindBlob(2, state).Run();
 }
 
 Status RowWriter::Put(const LinkRow& row) {

@@ -51,6 +51,7 @@ class RowWriter {
 
   Status Put(const SweepRow& row);
   Status Put(const SweepStatus& row);
+  Status Put(const StrategyRow& row);
   Status Put(const LinkRow& row);
   Status Put(const RunRow& row);
   Status PutDocument(int64_t run, int64_t sweep, const RunRow& row);

@@ -25,6 +25,7 @@ using scheduler::MemberRow;
 using scheduler::RunProgress;
 using scheduler::RunRow;
 using scheduler::RunStatus;
+using scheduler::StrategyRow;
 using scheduler::StreamEventRow;
 using scheduler::StreamRow;
 using scheduler::SummaryReset;
@@ -47,13 +48,13 @@ using scheduler::WorkerRow;
 //   ChunkRow, StreamEventRow, LogRow,
 //   HistoryRow                              append
 //   SummaryReset                            deletes the run's summaries
-//   UsageRow                                insert or replace by project
+//   UsageRow, StrategyRow                   insert or replace by project, by sweep
 //   IdemRow                                 insert
 // A RunRow and a SweepRow are always followed by their status in the same commit.
 using Write =
     std::variant<SweepRow, SweepStatus, LinkRow, RunRow, RunStatus, AttemptRow, AttemptStatus,
                  MemberRow, StreamRow, ChunkRow, StreamEventRow, LogRow, CheckpointRow, SummaryRow,
-                 SummaryReset, RunProgress, IdemRow, WorkerRow, HistoryRow, UsageRow>;
+                 SummaryReset, RunProgress, IdemRow, WorkerRow, HistoryRow, UsageRow, StrategyRow>;
 
 struct Meta {
   std::string cluster_id;

@@ -50,6 +50,8 @@ class Reading : public Base {
   Result<std::vector<RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
                                        std::span<const std::string> series) override {
     return Read([&] { return reader_.GetRuns(sweep, numbers, series); });
+  Result<std::string> GetStrategyState(SweepId sweep) override {
+    return Read([&] { return reader_.GetStrategyState(sweep); });
   }
   Result<RunDocument> GetRunDocument(RunId run) override {
     return Read([&] { return reader_.GetRunDocument(run); });

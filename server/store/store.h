@@ -24,6 +24,8 @@ class ReadStore {
   virtual Result<SweepInfo> FindSweep(std::string_view selector, bool with_spec) = 0;
   // Newest first; terminal ones only when `all`.
   virtual Result<SweepPage> ListSweeps(bool all, std::string_view page, size_t limit) = 0;
+  // Of a drawn sweep; kNotFound: none was stored.
+  virtual Result<std::string> GetStrategyState(SweepId sweep) = 0;
   // SWEEP/NUMBER, a bare number of the last sweep, or a run id.
   virtual Result<RunInfo> FindRun(std::string_view selector) = 0;
   // By number within a sweep; newest sweep first across sweeps.

@@ -28,7 +28,8 @@ inline SweepRow MakeSweep(uint64_t n) {
           .runs = 6,
           .created_ms = 1000 + static_cast<int64_t>(n),
           .parent = MakeSweepId(700),
-          .budget_slot_ms = 3600000};
+          .budget_slot_ms = 3600000,
+          .is_drawn = true};
 }
 
 inline RunRow MakeRun(uint64_t n, uint64_t sweep) {

@@ -44,6 +44,7 @@ using scheduler::MemberState;
 using scheduler::RunState;
 using scheduler::SweepState;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -142,7 +143,8 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
                                  .ended_ms = 5,
                                  .slot_ms = 77,
                                  .priority = -4,
-                                 .early_failures = {{.signature = "user exit 3", .count = 4}}};
+                                 .early_failures = {{.signature = "user exit 3", .count = 4}},
+                                 .is_closed = true};
   const RunStatus run_status{
       .id = MakeRunId(1),
       .state = RunState::kActive,
@@ -254,8 +256,8 @@ TEST_P(StoreSuite, GivesBackEveryFieldOfEveryRow) {
             std::tie(expected.id, expected.project, expected.name, expected.base_name,
                      expected.spec_hash, expected.rerun, expected.spec, expected.objective,
                      expected.axes, expected.cells, expected.runs, expected.created_ms));
-  EXPECT_EQ(std::tie(sweep->row.parent, sweep->row.budget_slot_ms),
-            std::tie(expected.parent, expected.budget_slot_ms));
+  EXPECT_EQ(std::tie(sweep->row.parent, sweep->row.budget_slot_ms, sweep->row.is_drawn),
+            std::tie(expected.parent, expected.budget_slot_ms, expected.is_drawn));
   EXPECT_EQ(sweep->status, sweep_status);
 
   const Result<RunPage> runs = store_->ListRuns({.series = {"routing/load", "none"}}, "", 10);
@@ -365,6 +367,25 @@ TEST_P(StoreSuite, UndoesTheWholeCommitWhenOneRowFails) {
   Commit(
       {MakeSweep(2), SweepStatus{.id = MakeSweepId(2)}, MakeChunk({10}, "train/x", 1, {1}, {1.0})});
   EXPECT_THAT(Curve({.run = MakeRunId(1), .series = "train/x"}).points, SizeIs(1));
+}
+
+// What a strategy knows is kept by sweep, bit for bit; the newest holds.
+TEST_P(StoreSuite, KeepsTheStateOfAStrategy) {
+  CommitOneRun();
+  const auto state = [this](uint64_t sweep) {
+    const Result<std::string> read = store_->GetStrategyState(MakeSweepId(sweep));
+    return read.ok() ? *read : read.status().ToString();
+  };
+  EXPECT_THAT(state(1), HasSubstr("no strategy state"));
+  const std::string first("a\0b\xff", 4);
+  Commit({StrategyRow{.sweep = MakeSweepId(1), .state = first}});
+  EXPECT_EQ(state(1), first);
+  Commit({StrategyRow{.sweep = MakeSweepId(1), .state = std::string(100000, 'x')}});
+  Reopen();
+  EXPECT_EQ(state(1), std::string(100000, 'x'));
+  EXPECT_THAT(state(2), HasSubstr("no strategy state"));
+  const Write orphan = StrategyRow{.sweep = MakeSweepId(2), .state = first};
+  EXPECT_EQ(store_->Commit(std::span(&orphan, 1)).code(), Code::kInternal);
 }
 
 // A finished sweep, run or attempt gets another state: refused, since a terminal row is what every
@@ -599,6 +620,73 @@ TEST_P(StoreSuite, PagesRunsByNumberAndState) {
 }
 
 // Sweeps are listed newest first, finished ones on request only, and found by name, id and `last`.
+// Every question over results rests on the scan: by number, in one state, with each value's class.
+TEST_P(StoreSuite, ScansFactsOfRuns) {
+  CommitSweepOf(1, 1, 5);
+  CommitSweepOf(2, 101, 2);
+  CommitAttempt(3, 30, 2);
+  Commit({AttemptStatus{.epoch = {30}, .state = AttemptState::kFailed, .end_class = EndClass::kOom},
+          RunStatus{.id = MakeRunId(3),
+                    .state = RunState::kFailed,
+                    .current_epoch = {30},
+                    .attempts = 2,
+                    .active_ms = 1500},
+          RunProgress{.run = MakeRunId(3), .step = 70},
+          SummaryRow{.run = MakeRunId(3),
+                     .series = "valid/loss",
+                     .last = std::numeric_limits<double>::quiet_NaN(),
+                     .has_best = true,
+                     .best = 1.25}});
+  std::vector<RunFacts> facts;
+  ASSERT_TRUE(
+      store_
+          ->ScanRuns({.sweep = MakeSweepId(1), .series = {"none", "valid/loss"}, .after = 1},
+                     [&](const RunFacts& run) {
+                       facts.push_back(run);
+                       return facts.size() < 3;
+                     })
+          .ok());
+  ASSERT_THAT(facts, SizeIs(3));
+  EXPECT_EQ(facts[0].number, 2u);
+  const RunFacts& run = facts[1];
+  EXPECT_EQ(run.number, 3u);
+  EXPECT_EQ(run.cell, 3u);
+  EXPECT_EQ(run.run, MakeRunId(3));
+  EXPECT_EQ(run.seed, 0xfedcba9876543210);
+  EXPECT_EQ(run.router, "smoe");
+  EXPECT_EQ(*run.columns, (Columns{{"train.lr", "2"}}));
+  EXPECT_EQ(run.state, RunState::kFailed);
+  EXPECT_EQ(run.end_class, EndClass::kOom);
+  EXPECT_EQ(run.attempts, 2u);
+  EXPECT_EQ(run.step, 70u);
+  EXPECT_EQ(run.steps_total, 100u);
+  EXPECT_EQ(run.active_ms, 1500u);
+  ASSERT_THAT(run.values, SizeIs(2));
+  EXPECT_FALSE(run.values[0].is_present);
+  EXPECT_TRUE(run.values[1].is_present);
+  EXPECT_TRUE(std::isnan(run.values[1].last));
+  EXPECT_EQ(run.values[1].best, 1.25);
+  EXPECT_EQ(facts[2].end_class, EndClass::kNone);
+  EXPECT_FALSE(facts[2].values[1].is_present);
+  const auto ignore = [](const RunFacts&) { return true; };
+  EXPECT_EQ(store_->ScanRuns({.sweep = MakeSweepId(9)}, ignore).code(), Code::kNotFound);
+  EXPECT_EQ(
+      store_
+          ->ScanRuns({.sweep = MakeSweepId(1), .series = std::vector<std::string>(33, "s")}, ignore)
+          .code(),
+      Code::kInvalidArgument);
+
+  const std::vector<uint64_t> numbers = {4, 3};
+  const std::vector<std::string> series = {"valid/loss"};
+  const Result<std::vector<RunInfo>> runs = store_->GetRuns(MakeSweepId(1), numbers, series);
+  ASSERT_TRUE(runs.ok());
+  ASSERT_THAT(*runs, SizeIs(2));
+  EXPECT_EQ((*runs)[0].row.id, MakeRunId(4));
+  EXPECT_EQ((*runs)[1].row.id, MakeRunId(3));
+  EXPECT_THAT((*runs)[1].summaries, SizeIs(1));
+  EXPECT_EQ(store_->GetRuns(MakeSweepId(2), numbers, series).status().code(), Code::kNotFound);
+}
+
 TEST_P(StoreSuite, ListsAndFindsSweeps) {
   EXPECT_EQ(store_->FindSweep("last", false).status().code(), Code::kNotFound);
   for (uint64_t n : {3, 1, 2}) Commit({MakeSweep(n), SweepStatus{.id = MakeSweepId(n)}});

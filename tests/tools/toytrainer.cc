@@ -40,6 +40,8 @@
 //                  after the last step
 //   TOY_TORN       1: ends with half a line
 //   TOY_CORRUPT_AT flips a byte of the line of this step (0: none)
+//   TOY_FIELD      name of a number in run.json: the value of a step is then that number plus 5 /
+//                  step, whichever attempt reports it
 //   TOY_GATE       path of a file: each step beyond TOY_GATE_AT (0) waits until it is there
 //
 // The ledger: with TOY_LEDGER set, the file <folder>/<epoch>-<rank>-<pid> gets one line an act,
@@ -62,6 +64,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -128,6 +131,9 @@ int64_t ParentOf(pid_t pid) {
   if (name_end == std::string::npos) return 0;
   const std::vector<std::string> fields = StrSplit(stat->substr(name_end + 2), ' ');
   return fields.size() > 1 ? ParseInt64(fields[1]).value_or(0) : 0;
+double RealMember(const std::string& json, const std::string& name) {
+  const size_t at = json.find(StrCat("\"", name, "\":"));
+  return at == std::string::npos ? 0 : std::strtod(json.c_str() + at + name.size() + 3, nullptr);
 }
 
 // What a checker expects at (epoch, step): falls with the step, differs by attempt.
@@ -192,7 +198,8 @@ class Toy {
   }
 
   bool PutStep(uint64_t step, uint64_t start_ns) {
-    const double value = ToyValue(epoch_, step);
+    const double value =
+        field_.has_value() ? *field_ + 5.0 / static_cast<double>(step) : ToyValue(epoch_, step);
     const events::Scalar values[] = {{"train/loss", value},
                                      {"train/tokens", static_cast<double>(step) * 256}};
     std::string line;
@@ -330,6 +337,11 @@ class Toy {
       _exit(0);
     }
 
+    if (const std::string field = settings_.Text("TOY_FIELD", ""); !field.empty()) {
+      const Result<std::string> spec = ReadFile(directory_ + "/run.json", 1 << 20);
+      if (!spec.ok()) return 70;
+      field_ = RealMember(*spec, field);
+    }
     int code = static_cast<int>(settings_.Get("TOY_CODE", 0));
     const int64_t steps = settings_.Get("TOY_STEPS", 10);
     const int64_t printed_bytes = settings_.Get("TOY_STEP_PRINT", 0);
@@ -389,6 +401,7 @@ class Toy {
   const std::string who_;
   const Ledger ledger_;
   UniqueFd file_;
+  std::optional<double> field_;
   uint64_t seq_ = 0;
   std::atomic<bool> hung_ = false;
 };

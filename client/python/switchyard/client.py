@@ -1,6 +1,8 @@
 """The client behind the functions of the package."""
 import os
 import pathlib
+import time
+import uuid
 
 import grpc
 
@@ -77,12 +79,16 @@ class Client:
     def close(self):
         self.channel.close()
 
-    def call(self, method, request):
-        """One call with the client's deadline; errors become `Error`."""
-        try:
-            return method(request, timeout=self.timeout)
-        except grpc.RpcError as error:
-            raise Error(error.code(), error.details()) from None
+    def call(self, method, request, retries=0):
+        """One call with the client's deadline; errors become `Error`. While the coordinator cannot be reached it is sent
+        `retries` times more, a second apart."""
+        for left in range(retries, -1, -1):
+            try:
+                return method(request, timeout=self.timeout)
+            except grpc.RpcError as error:
+                if left == 0 or error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise Error(error.code(), error.details()) from None
+                time.sleep(1)
 
     def pages(self, method, request, field):
         """All items of a paged answer, in order."""
@@ -100,6 +106,22 @@ class Client:
     def runs(self, sweep=""):
         """The runs of a sweep, or all, in order (messages)."""
         return list(self.pages(self.runs_stub.ListRuns, run_pb.ListRunsRequest(sweep=sweep, page_size=PAGE), "runs"))
+
+    def ask(self, sweep, since=0):
+        """How the cells of a live sweep with `strategy: external` stand (a message): those that have ended beyond the first
+        `since`, in order of ending, then those that go on and have reported. Its `ended` is the next `since`."""
+        return self.call(self.sweeps_stub.Ask, sweep_pb.AskRequest(sweep=sweep, since=since))
+
+    def tell(self, sweep, cells=(), stop=(), close=False):
+        """What becomes of a sweep with `strategy: external`: new `cells`, a mapping of axis to value each, numbers of cells to
+        `stop`, and whether it is to `close`, so that it completes with its last run. All of it or, with an `Error`, nothing.
+        Returns the numbers of the new cells. Safe to repeat: the request carries an id."""
+        request = sweep_pb.TellRequest(request_id=str(uuid.uuid4()), sweep=sweep, stop=stop, close=close)
+        for cell in cells:
+            values = request.cells.add().values
+            for axis, value in cell.items():
+                values.add(axis=axis, value=value if isinstance(value, str) else repr(value))
+        return list(self.call(self.sweeps_stub.Tell, request, retries=3).cells)
 
     def run(self, run):
         """One run with its spec, attempts and checkpoints (a message)."""

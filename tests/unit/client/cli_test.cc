@@ -288,18 +288,37 @@ TEST(Results, PutTheDivergedRunLast) {
   EXPECT_EQ(last[0]["valid/bits_per_byte"], 2.75);
 }
 
-// A row per cell has mean, deviation and n of its seeds.
+// A row per cell has mean, deviation, n and the best of its seeds; a deviation of one value is
+// none.
 TEST(Results, AverageOverSeedsByCell) {
   const FakeServer server({});
   const auto rows =
       nlohmann::json::parse(RunOn(server, {"results", "demo", "--by", "cell", "-o", "json"}).out);
   ASSERT_EQ(rows.size(), 3U);
-  EXPECT_EQ(rows[0]["model.moe.router.kind"], "smoe");  // Of its two seeds one diverged.
-  EXPECT_EQ(rows[0]["n"], 1);
-  EXPECT_EQ(rows[0]["non_finite"], 1);
-  EXPECT_TRUE(rows[0]["valid/bits_per_byte.sd"].is_null());
-  EXPECT_EQ(rows[1]["valid/bits_per_byte.mean"], 2.625);
-  EXPECT_NEAR(rows[1]["valid/bits_per_byte.sd"].get<double>(), 0.5303, 1e-4);
+  EXPECT_EQ(rows[0]["model.moe.router.kind"], "value1");
+  EXPECT_EQ(rows[0]["valid/bits_per_byte.mean"], 2.25);
+  EXPECT_EQ(rows[0]["valid/bits_per_byte.sd"], 0.5);
+  EXPECT_EQ(rows[0]["valid/bits_per_byte.best_run"], "demo/1");
+  EXPECT_EQ(rows[1]["n"], 1);
+  EXPECT_EQ(rows[1]["non_finite"], 1);
+  EXPECT_TRUE(rows[1]["valid/bits_per_byte.sd"].is_null());
+}
+
+// What the question says reaches the coordinator as it was written.
+TEST(Results, AskTheCoordinatorToFilterGroupAndOrder) {
+  const FakeServer server({});
+  const std::string where = "state = \"succeeded\" and valid/bits_per_byte < 1.2";
+  ASSERT_EQ(RunOn(server, {"results", "demo", "--where", where, "--by", "train.lr,seed"}).code,
+            kExitOk);
+  EXPECT_THAT(server.LastRequest("GroupResults"),
+              HasSubstr("filter: \"state = \\\"succeeded\\\" and valid/bits_per_byte < 1.2\" by: "
+                        "\"train.lr\" by: \"seed\" series: \"valid/bits_per_byte\""));
+  const Ran ran =
+      RunOn(server, {"results", "demo", "--sort", "valid/accuracy", "--limit", "2", "-o", "json"});
+  EXPECT_EQ(nlohmann::json::parse(ran.out).size(), 2U);
+  EXPECT_THAT(server.LastRequest("ListResults"),
+              HasSubstr("order_by: \"valid/accuracy\" descending: true"));
+  EXPECT_EQ(RunOn(server, {"results", "demo", "--by", "seed", "--sort", "seed"}).code, kExitUsage);
 }
 
 // ME3: the best of a series without a direction is refused.

@@ -301,6 +301,32 @@ class Results final : public pb::ResultsService::Service {
     response->set_total(kRuns);
     return grpc::Status::OK;
   }
+  // Three groups of two seeds, the second one with a diverged run; the first series counts.
+  grpc::Status GroupResults(ServerContext*, const pb::GroupResultsRequest* request,
+                            pb::GroupResultsResponse* response) override {
+    SWITCHYARD_BEGIN("GroupResults");
+    for (uint64_t number = 1; number <= 3; ++number) {
+      pb::ResultGroup* group = response->add_groups();
+      for (const std::string& name : request->by()) {
+        pb::AxisValue* key = group->add_key();
+        key->set_axis(name);
+        key->set_value(StrCat("value", number));
+      }
+      group->set_runs(2);
+      for (const std::string& series : request->series()) {
+        pb::GroupValue* value = group->add_values();
+        value->set_series(series);
+        value->set_n(number == 2 ? 1 : 2);
+        value->set_non_finite(number == 2 ? 1 : 0);
+        value->set_mean(2.0 + 0.25 * static_cast<double>(number));
+        value->set_sd(number == 2 ? std::numeric_limits<double>::quiet_NaN() : 0.5);
+        value->set_best(2.0);
+        value->set_best_run(number);
+      }
+    }
+    response->set_runs(kRuns);
+    return grpc::Status::OK;
+  }
   grpc::Status GetCurve(ServerContext*, const pb::GetCurveRequest* request,
                         pb::GetCurveResponse* response) override {
     SWITCHYARD_BEGIN("GetCurve");

@@ -69,17 +69,6 @@ TEST(AxisTitles, AreTheShortestDistinctEndings) {
             (std::vector<std::string>{"train.batch", "eval.batch"}));
 }
 
-// The mean is of finite values only, and the others are counted.
-TEST(SeedSummaries, LeaveNonFiniteOut) {
-  const SeedSummary summary = Summarize({1, 2, 3, kNaN});
-  EXPECT_EQ(summary.n, 3U);
-  EXPECT_EQ(summary.non_finite, 1U);
-  EXPECT_DOUBLE_EQ(summary.mean, 2);
-  EXPECT_DOUBLE_EQ(*summary.sd, 1);
-  EXPECT_FALSE(Summarize({5}).sd.has_value());
-  EXPECT_TRUE(std::isnan(Summarize({kNaN}).mean));
-}
-
 ResultTable Results() {
   const auto row = [](uint64_t number, uint64_t seed, const char* router,
                       std::optional<double> loss) {
@@ -116,12 +105,28 @@ TEST(ResultRows, FollowTheGoal) {
   EXPECT_EQ(listing.rows[2][0].value.ToText(), "demo/2");
 }
 
-// Per cell: mean, deviation and how many seeds stand behind it.
-TEST(ResultCells, ShowMeanAndDeviationOverSeeds) {
-  EXPECT_EQ(RenderTable(CellResults(Results()), 0),
-            "router                   N  valid/bits_per_byte\n"
-            "smoe                   2/2          2.75 ± 0.35\n"
-            "hash    0/2 (1 not finite)                  NaN\n");
+// A group shows mean, deviation, how many runs stand behind them, and its best run; NaN is no best.
+TEST(ResultGroups, ShowMeanDeviationAndBest) {
+  const std::vector<GroupRow> groups = {
+      {.key = {"smoe"},
+       .runs = 2,
+       .values = {{.n = 2, .mean = 2.75, .sd = 0.353553, .best = 2.5, .best_run = "demo/3"}}},
+      {.key = {"hash"},
+       .runs = 2,
+       .values = {{.non_finite = 1, .mean = kNaN, .sd = kNaN, .best = kNaN}}}};
+  EXPECT_EQ(RenderTable(GroupListing({"model.moe.router.kind"}, Results().metrics, groups), 0),
+            "router                   N  valid/bits_per_byte  BEST  OF RUN\n"
+            "smoe                   2/2          2.75 ± 0.35   2.5  demo/3\n"
+            "hash    0/2 (1 not finite)                  NaN     -\n");
+}
+
+// What the coordinator has ordered stays in its order.
+TEST(ResultRows, KeepTheOrderOfTheCoordinator) {
+  ResultTable table = Results();
+  table.is_ordered = true;
+  const Listing listing = RunResultsListing(table);
+  EXPECT_EQ(listing.rows[0][0].value.ToText(), "demo/1");
+  EXPECT_EQ(listing.rows[1][0].value.ToText(), "demo/2");
 }
 
 WatchView View() {
