@@ -131,6 +131,8 @@ int64_t ParentOf(pid_t pid) {
   if (name_end == std::string::npos) return 0;
   const std::vector<std::string> fields = StrSplit(stat->substr(name_end + 2), ' ');
   return fields.size() > 1 ? ParseInt64(fields[1]).value_or(0) : 0;
+}
+
 double RealMember(const std::string& json, const std::string& name) {
   const size_t at = json.find(StrCat("\"", name, "\":"));
   return at == std::string::npos ? 0 : std::strtod(json.c_str() + at + name.size() + 3, nullptr);
