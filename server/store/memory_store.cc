@@ -516,6 +516,8 @@ class MemoryReading : public Base {
       runs.push_back(Info(link->second, series));
     }
     return runs;
+  }
+
   Result<std::string> GetStrategyState(SweepId sweep) override {
     const std::lock_guard lock(shared_->mu);
     const auto found = t().strategies.find(sweep);

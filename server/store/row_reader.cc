@@ -527,6 +527,8 @@ Result<std::vector<RunInfo>> RowReader::GetRuns(SweepId sweep, std::span<const u
     runs.push_back(std::move(info));
   }
   return runs;
+}
+
 Result<std::string> RowReader::GetStrategyState(SweepId sweep) {
   Statement read = db_.Prepare(
       "SELECT t.state FROM strategies t JOIN sweeps s ON s.id = t.sweep WHERE s.uuid = ?1");

@@ -50,6 +50,7 @@ class Reading : public Base {
   Result<std::vector<RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
                                        std::span<const std::string> series) override {
     return Read([&] { return reader_.GetRuns(sweep, numbers, series); });
+  }
   Result<std::string> GetStrategyState(SweepId sweep) override {
     return Read([&] { return reader_.GetStrategyState(sweep); });
   }

@@ -133,6 +133,7 @@ int64_t ParentOf(pid_t pid) {
   return fields.size() > 1 ? ParseInt64(fields[1]).value_or(0) : 0;
 }
 
+// A number of a JSON document by the first member of that name; 0 when there is none.
 double RealMember(const std::string& json, const std::string& name) {
   const size_t at = json.find(StrCat("\"", name, "\":"));
   return at == std::string::npos ? 0 : std::strtod(json.c_str() + at + name.size() + 3, nullptr);

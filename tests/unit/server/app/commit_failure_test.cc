@@ -53,6 +53,7 @@ class FaultyStore final : public store::Store {
   Result<std::vector<store::RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
                                               std::span<const std::string> series) override {
     return inner_->GetRuns(sweep, numbers, series);
+  }
   Result<std::string> GetStrategyState(SweepId sweep) override {
     return inner_->GetStrategyState(sweep);
   }
