@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,8 @@
 
 namespace switchyard::client {
 namespace {
+
+using ::testing::HasSubstr;
 
 struct Ran {
   int code = 0;
