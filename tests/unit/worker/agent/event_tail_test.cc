@@ -327,7 +327,7 @@ TEST_F(EventTailTest, ReadsProgress) {
 
 // A trainer seals its file while nothing is sent: it is not taken for hung, what is unsent counts
 // on, and the reader then begins where it was.
-TEST_F(EventTailTest, ReadsProgressBehindASealWithoutAReader) {
+TEST_F(SegmentsTest, ReadsProgressBehindASealWithoutAReader) {
   EventTail tail(path_);
   Append(Line(1) + Line(2));
   EXPECT_EQ(tail.ReadProgress().step, 2u);
