@@ -75,8 +75,14 @@ function(switchyard_cc_test)
   add_executable(${ARG_NAME} ${ARG_SRCS})
   _switchyard_common(${ARG_NAME} "${ARG_TORCH}" "${ARG_DEPS}")
   target_link_libraries(${ARG_NAME} PRIVATE GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${ARG_NAME} PRIVATE
-    SWITCHYARD_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  # Only where they are used: a command line with a path of this clone is a miss in the cache.
+  foreach(source IN LISTS ARG_SRCS)
+    file(STRINGS "${source}" uses REGEX "SWITCHYARD_(SOURCE|BINARY)_DIR" LIMIT_COUNT 1)
+    if(uses)
+      set_property(SOURCE "${source}" APPEND PROPERTY COMPILE_DEFINITIONS
+        SWITCHYARD_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY_DIR="${CMAKE_BINARY_DIR}")
+    endif()
+  endforeach()
   set_property(TARGET ${ARG_NAME} PROPERTY RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} ${ARG_ARGS})
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 900
