@@ -13,8 +13,13 @@ namespace {
 
 constexpr uint32_t kChunkBytes = 1 << 20;
 constexpr int kFollowPauseMs = 500;
+// Follow: so many pauses without output, and an attempt that has ended is left for the next one.
+constexpr int kQuietPausesMax = 20;
 // A line without an end is shown in pieces of this size.
 constexpr size_t kHeldBytesMax = 64 << 10;
+
+constexpr std::string_view kRestIsMissing =
+    "[the rest of the output has not come from the worker yet]";
 
 // Writes log bytes: as they are, or line by line with everything escaped that could act on a
 // terminal. A line is held back until it is whole, so that no character is cut in two.
@@ -62,7 +67,9 @@ class LogWriter {
 // The state of reading one run's output over its attempts.
 struct Reading {
   pb::ReadLogRequest request;
-  bool goes_on = false;  // follow, and no attempt was asked for: later attempts too
+  bool goes_on = false;      // follow, and no attempt was asked for: later attempts too
+  bool is_run_over = false;  // when the reading began
+  int quiet_pauses = 0;
   bool is_ended = false;
 };
 
@@ -83,28 +90,38 @@ Status ReadOnce(const Context& context, Connection& connection, bool follows, Lo
     writer->Write(response.data());
     reading->request.set_attempt(response.attempt());
     reading->request.set_offset(response.next_offset());
-    if (!response.data().empty()) return OkStatus();
+    if (!response.data().empty() || response.skipped() > 0) {
+      reading->quiet_pauses = 0;
+      return OkStatus();
+    }
     const bool is_last = response.at_end() && !reading->goes_on;
     if (!follows || is_last) {
+      if (!response.at_end() && reading->is_run_over) context.Note(kRestIsMissing);
       reading->is_ended = true;
       return OkStatus();
     }
   }
   // Nothing more for now: the attempt still writes, another one follows, or the run is over.
-  if (status.ok() && !response.at_end()) {
+  if (status.ok() && !response.at_end() && ++reading->quiet_pauses < kQuietPausesMax) {
     context.console.sleep(kFollowPauseMs);
     return OkStatus();
   }
+  reading->quiet_pauses = 0;
   pb::GetRunRequest run_request;
   run_request.set_run(reading->request.run());
   pb::RunDetail detail;
   SWITCHYARD_RETURN_IF_ERROR(connection.GetRun(run_request, &detail));
-  if (status.ok() && detail.run().attempts() > reading->request.attempt()) {
+  const bool has_next = status.ok() && detail.run().attempts() > reading->request.attempt();
+  if (status.ok() && !response.at_end() && (has_next || IsTerminal(detail.run().state()))) {
+    // Its worker is out of contact, say.
+    context.Note(kRestIsMissing);
+  }
+  if (has_next && reading->goes_on) {
     writer->Finish();
     reading->request.set_attempt(reading->request.attempt() + 1);
     reading->request.set_offset(0);
     context.Note(StrCat("[attempt ", reading->request.attempt(), "]"));
-  } else if (IsTerminal(detail.run().state())) {
+  } else if (has_next || IsTerminal(detail.run().state())) {
     reading->is_ended = true;
   } else {
     context.console.sleep(kFollowPauseMs);
@@ -137,6 +154,7 @@ int RunLogs(const Context& context, const LogsOptions& options) {
   LogWriter writer(context, is_raw);
   Reading reading;
   reading.goes_on = options.follows && options.attempt == 0;
+  reading.is_run_over = IsTerminal(detail.run().state());
   reading.request.set_run(detail.run().id());
   reading.request.set_stream(options.is_stderr ? pb::LOG_STREAM_STDERR : pb::LOG_STREAM_STDOUT);
   reading.request.set_attempt(options.attempt);

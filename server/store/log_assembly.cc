@@ -4,6 +4,14 @@
 
 namespace switchyard::store {
 
+bool IsOutputComplete(scheduler::AttemptState state, const scheduler::StreamRow& stream) {
+  if (!IsTerminal(state)) return false;
+  const bool has_waited =
+      state == scheduler::AttemptState::kSucceeded || state == scheduler::AttemptState::kPreempted;
+  return stream.sealed ||
+         (has_waited && stream.declared_last.has_value() && stream.acked >= *stream.declared_last);
+}
+
 Result<LogPage> AssembleLog(LogSource& source, const LogStreamState& state, uint64_t offset,
                             size_t max_bytes) {
   LogPage page{.next_offset = offset, .attempt = state.attempt};
@@ -11,7 +19,13 @@ Result<LogPage> AssembleLog(LogSource& source, const LogStreamState& state, uint
   while (page.data.size() < limit) {
     SWITCHYARD_ASSIGN_OR_RETURN(const std::optional<LogPiece> piece,
                                 source.FindFrom(page.next_offset));
-    if (!piece || piece->data.empty()) break;
+    if (!piece || piece->data.empty()) {
+      if (page.data.empty() && state.is_complete && page.next_offset < state.end) {
+        page.skipped += state.end - page.next_offset;
+        page.next_offset = state.end;
+      }
+      break;
+    }
     if (piece->offset > page.next_offset) {
       // A gap is told before data, never inside.
       if (!page.data.empty()) break;

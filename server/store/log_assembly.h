@@ -29,7 +29,12 @@ struct LogStreamState {
   bool is_complete = false;  // no more will come
 };
 
-// At most `max_bytes` (at least 1) without a gap inside; a gap at `offset` is skipped and counted.
+// Whether no more output of a stream will come. Of an end that waits for its lines the worker sends
+// the last line behind the output; of another one the stream is sealed when the worker is through.
+bool IsOutputComplete(scheduler::AttemptState state, const scheduler::StreamRow& stream);
+
+// At most `max_bytes` (at least 1) without a gap inside; a gap at `offset` is skipped and counted,
+// that at the end of a complete stream too.
 Result<LogPage> AssembleLog(LogSource& source, const LogStreamState& state, uint64_t offset,
                             size_t max_bytes);
 

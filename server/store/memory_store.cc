@@ -601,8 +601,7 @@ class MemoryReading : public Base {
     if (const auto it = newest->streams.find(0); it != newest->streams.end()) {
       const StreamRow& row = it->second;
       state.end = stream == scheduler::LogStream::kStdout ? row.stdout_end : row.stderr_end;
-      state.is_complete = IsTerminal(newest->status.state) &&
-                          (row.sealed || (row.declared_last && row.acked >= *row.declared_last));
+      state.is_complete = IsOutputComplete(newest->status.state, row);
     }
     static const std::map<uint64_t, std::string> kNothing;
     const auto pieces = t().logs.find({newest->row.epoch, 0, stream});

@@ -718,8 +718,9 @@ Result<LogPage> RowReader::ReadLog(RunId run, uint32_t attempt, scheduler::LogSt
   state.attempt = static_cast<uint32_t>(read.Uint(1));
   const bool is_stdout = stream == scheduler::LogStream::kStdout;
   state.end = read.Uint(is_stdout ? 6 : 7);
-  const bool is_drained = read.Int(5) != 0 || (!read.IsNull(4) && read.Uint(3) >= read.Uint(4));
-  state.is_complete = IsTerminal(static_cast<scheduler::AttemptState>(read.Int(2))) && is_drained;
+  StreamRow row{.acked = read.Uint(3), .sealed = read.Int(5) != 0};
+  if (!read.IsNull(4)) row.declared_last = read.Uint(4);
+  state.is_complete = IsOutputComplete(static_cast<scheduler::AttemptState>(read.Int(2)), row);
   SqliteLog log(db_, {read.Uint(0)}, stream);
   return AssembleLog(log, state, offset, max_bytes);
 }

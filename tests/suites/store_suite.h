@@ -856,8 +856,32 @@ TEST_P(StoreSuite, ReadsOutputByOffset) {
          AttemptStatus{.epoch = {10}, .state = AttemptState::kSucceeded}});
     IdleUntilDone();
   }
+  // Bytes that the worker could not read: told at the end.
+  Commit({StreamRow{
+      .epoch = {10}, .acked = 2, .declared_last = 2, .sealed = true, .stdout_end = gap + 20}});
+  const Result<LogPage> rest = store_->ReadLog(MakeRunId(1), 1, LogStream::kStdout, gap + 13, 1000);
+  ASSERT_TRUE(rest.ok());
+  EXPECT_EQ(rest->data, "");
+  EXPECT_EQ(rest->skipped, 7u);
+  EXPECT_TRUE(rest->at_end);
   const std::vector<Write> again = {LogRow{.epoch = {10}, .offset = 10, .data = "x"}};
   EXPECT_EQ(store_->Commit(again).code(), Code::kInternal);
+}
+
+// The last words of a trainer that died come after its end, which waits for no line: the output is
+// over when the worker is through with it, not before.
+TEST_P(StoreSuite, ExpectsOutputOfAFailedAttemptUntilItIsSealed) {
+  CommitOneRun();
+  Commit({StreamRow{.epoch = {10}, .acked = 2, .declared_last = 2},
+          AttemptStatus{.epoch = {10}, .state = AttemptState::kFailed}});
+  EXPECT_FALSE(store_->ReadLog(MakeRunId(1), 0, LogStream::kStderr, 0, 10)->at_end);
+  Commit(
+      {LogRow{.epoch = {10}, .stream = LogStream::kStderr, .offset = 0, .data = "why"},
+       StreamRow{.epoch = {10}, .acked = 2, .declared_last = 2, .sealed = true, .stderr_end = 3}});
+  const Result<LogPage> page = store_->ReadLog(MakeRunId(1), 0, LogStream::kStderr, 0, 10);
+  ASSERT_TRUE(page.ok());
+  EXPECT_EQ(page->data, "why");
+  EXPECT_TRUE(page->at_end);
 }
 
 // Of long output the first MiB and the last 32 stay; what lies between is dropped and told.

@@ -44,6 +44,7 @@ struct EventTail::Pass {
   uint64_t bytes_left = UINT64_MAX;
   uint64_t until = UINT64_MAX;  // no line with a larger seq
   bool shed_logs = false;
+  bool hold_end = false;  // stops before an `end` line
   bool is_empty = true;
   // Log lines that are not sent, one after the other.
   uint64_t shed_first = 0;
@@ -208,6 +209,7 @@ bool EventTail::ScanSegment(Position* at, Pass* pass) {
           next.has_garbage = true;
         } else if (line->seq >= at->next_seq) {
           if (line->seq > pass->until) return false;
+          if (pass->hold_end && line->type == "end") return false;
           const uint64_t lines = line->seq - at->next_seq + 1;
           const uint64_t bytes = raw.size() + 1;
           if (!pass->is_empty && (lines > pass->lines_left || bytes > pass->bytes_left)) {
@@ -242,18 +244,22 @@ bool EventTail::ScanSegment(Position* at, Pass* pass) {
 bool EventTail::has_grown() { return SizeOf(kOpenSegment) != seen_bytes_; }
 
 std::optional<events::BatchBuilder::Blob> EventTail::Next(const Limits& limits) {
-  if (finished_ && sent_.next_seq > last_seq_) return std::nullopt;
+  uint64_t last = UINT64_MAX;
+  if (finished_) last = limits.hold_last && last_seq_ > 0 ? last_seq_ - 1 : last_seq_;
+  if (sent_.next_seq > last) return std::nullopt;
   seen_bytes_ = SizeOf(kOpenSegment);
   events::BatchBuilder builder;
   Pass pass{.builder = &builder,
             .lines_left = std::max<uint64_t>(limits.lines, 1),
             .bytes_left = limits.bytes,
-            .shed_logs = limits.shed_logs};
+            .until = last,
+            .shed_logs = limits.shed_logs,
+            .hold_end = limits.hold_last && !finished_};
   Scan(&sent_, &pass);
   if (!builder.empty()) return builder.Finish();
   if (!finished_) return std::nullopt;
   // Trailing garbage, or a file that was cut behind our back: counted, so that the end can come.
-  const uint64_t covers = std::min(last_seq_ + 1 - sent_.next_seq, kGapMax);
+  const uint64_t covers = std::min(last + 1 - sent_.next_seq, kGapMax);
   builder.AddGap(sent_.next_seq, covers, sent_.has_garbage ? "corrupt" : "missing");
   sent_.next_seq += covers;
   sent_.has_garbage = false;

@@ -27,6 +27,7 @@ class EventTail {
     uint64_t lines = kLinesMax;  // one at least
     uint64_t bytes = kBytesMax;  // of the file
     bool shed_logs = false;      // each run of log lines as one gap record
+    bool hold_last = false;      // not the `end` line; once finished, not the last line
   };
   // The lines behind those that were given last, in a batch; none while nothing new is whole.
   std::optional<events::BatchBuilder::Blob> Next(const Limits& limits);

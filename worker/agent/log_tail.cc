@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+
+#include "common/base/log.h"
 
 namespace switchyard::agent {
 namespace {
@@ -64,7 +67,15 @@ std::optional<LogTail::Chunk> LogTail::Next() {
   Chunk chunk{.offset = from, .data = std::string(std::min(kChunkBytes, to - from), '\0')};
   const ssize_t got =
       pread(fd_.get(), chunk.data.data(), chunk.data.size(), static_cast<off_t>(from));
-  if (got <= 0) return std::nullopt;
+  if (got < 0) {
+    // The rest is given up, as a gap at its end, rather than the end of the run.
+    LogWarning("cannot read ", path_, " from ", from, ": ", std::strerror(errno),
+               ": the rest of it is left out");
+    fd_.Reset();
+    unusable_ = true;
+    return Chunk{.offset = size, .data = {}};
+  }
+  if (got == 0) return std::nullopt;
   chunk.data.resize(static_cast<size_t>(got));
   return chunk;
 }

@@ -20,8 +20,14 @@ constexpr uint64_t kCreditAtFirst = Upload::kBatchesInFlight * EventTail::kBytes
 // Below it log lines stay in the worker's file.
 constexpr uint64_t kCreditForLogs = EventTail::kBytesMax / 4;
 constexpr uint64_t kBacklogForShedding = uint64_t{4} << 20;
-// So often the rest of the output is tried before the events end without it.
-constexpr uint32_t kOutputTries = 3;
+// So often the coordinator may answer that it cannot store output before the events end without it.
+constexpr uint32_t kOutputRejectionsMax = 3;
+
+// Says nothing about what was sent: nobody answered, or everything is refused for a while.
+bool IsOutage(Code code) {
+  return code == Code::kUnavailable || code == Code::kDeadlineExceeded ||
+         code == Code::kCancelled || code == Code::kAborted || code == Code::kResourceExhausted;
+}
 
 }  // namespace
 
@@ -42,6 +48,7 @@ void Upload::Reset() {
   for (Gate* gate : {&gate_, &out_.gate, &err_.gate}) {
     gate->retry_at_ns = 0;
     gate->failures = 0;
+    gate->rejections = 0;
   }
 }
 
@@ -50,6 +57,11 @@ void Upload::Resend() {
   must_rewind_ = true;
   expect_ = durable_ + 1;
   rewinds_ = 0;
+  for (Output* output : {&out_, &err_}) {
+    // Its first answer says from where on output is missing there.
+    output->gate.refused = false;
+    output->tail.Acknowledge(0);
+  }
   AfterFlight();
 }
 
@@ -77,14 +89,13 @@ uint64_t Upload::unsent_bytes() {
 }
 
 bool Upload::IsOutputLeft(Output& output) {
-  return !output.gate.refused && output.gate.failures < kOutputTries && !output.tail.is_done();
+  return !output.gate.refused && output.gate.rejections < kOutputRejectionsMax &&
+         !output.tail.is_done();
 }
 
 void Upload::SendEvents() {
   const uint64_t now = BoottimeNanoseconds();
   if (!context_->registered || gate_.refused || now < gate_.retry_at_ns || must_rewind_) return;
-  // The last batch ends the stream at the coordinator, which takes no output of an ended one.
-  if (ended_ && (IsOutputLeft(out_) || IsOutputLeft(err_))) return;
   while (SendBatch(now)) {
   }
 }
@@ -101,10 +112,13 @@ bool Upload::SendBatch(uint64_t now_ns) {
   if (skip_line_) {
     blob = events_.SkipLine();
   } else {
+    // A run has succeeded once its last line is stored: its output shall be there by then.
+    const bool is_output_left = !ended_ || IsOutputLeft(out_) || IsOutputLeft(err_);
     blob = events_.Next({.lines = lines_max_,
                          .bytes = std::clamp(credit_bytes_, kBatchBytesMin, EventTail::kBytesMax),
                          .shed_logs = credit_bytes_ < kCreditForLogs &&
-                                      events_.unsent_bytes() > kBacklogForShedding});
+                                      events_.unsent_bytes() > kBacklogForShedding,
+                         .hold_last = is_output_left});
   }
   if (!blob) {
     if (is_alone) unsent_since_ns_ = 0;
@@ -139,6 +153,7 @@ void Upload::OnFailure(const Status& status, Gate* gate) {
   }
   gate->retry_at_ns = BoottimeNanoseconds() + context_->jitter(ResendSpanNs(gate->failures));
   ++gate->failures;
+  if (!IsOutage(status.code())) ++gate->rejections;
 }
 
 void Upload::OnAppend(uint64_t n, uint64_t bytes, const Result<AppendReply>& reply) {
@@ -223,6 +238,7 @@ void Upload::OnOutput(bool is_stderr, uint64_t end_offset, const Result<AppendRe
     return;
   }
   output.gate.failures = 0;
+  output.gate.rejections = 0;
   // Less than was sent: the coordinator knows less than we thought and gets it again.
   output.tail.Acknowledge(reply->committed);
   if (reply->committed < end_offset || reply->retry_after_ms > 0) {

@@ -52,6 +52,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
   struct Gate {
     bool refused = false;  // sealed or unknown there: nothing more is sent
     uint32_t failures = 0;
+    uint32_t rejections = 0;  // of these: the coordinator answered that it cannot take it
     uint64_t retry_at_ns = 0;
   };
   struct Output {
@@ -68,6 +69,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
   void SendOutput(bool is_stderr);
   void OnOutput(bool is_stderr, uint64_t end_offset, const Result<AppendReply>& reply);
   void OnFailure(const Status& status, Gate* gate);
+  // Output that is to be stored before the events end.
   bool IsOutputLeft(Output& output);
 
   const StreamId stream_;

@@ -108,6 +108,27 @@ TEST_F(UploadTest, SendsAgainWhatIsNotDurable) {
   EXPECT_TRUE(upload_->is_done());
 }
 
+// So is output, from where that coordinator says.
+TEST_F(UploadTest, SendsOutputAgainThatARestoredCoordinatorLacks) {
+  std::ofstream(directory_ + "/stdout.log") << "a word";
+  upload_->End();
+  upload_->Flush();
+  FakeClient::Take(client_.logs).done(AppendReply{.committed = 6});
+  ASSERT_TRUE(upload_->is_done());
+  upload_->Resend();
+  EXPECT_FALSE(upload_->is_done());
+  upload_->Flush();
+  EXPECT_EQ(client_.logs.at(0).offset, 0u);
+  FakeClient::Take(client_.logs).done(AppendReply{.committed = 2});
+  upload_->Reset();
+  upload_->Flush();
+  ASSERT_EQ(client_.logs.size(), 1u);
+  EXPECT_EQ(client_.logs.at(0).offset, 2u);
+  EXPECT_EQ(client_.logs.at(0).data, "word");
+  FakeClient::Take(client_.logs).done(AppendReply{.committed = 6});
+  EXPECT_TRUE(upload_->is_done());
+}
+
 // A coordinator that was restored gets again what it has lost.
 TEST_F(UploadTest, SendsARestoredCoordinatorWhatItLost) {
   Write(1, 6);
@@ -199,7 +220,62 @@ TEST_F(UploadTest, StopsAtASealedStream) {
   EXPECT_TRUE(upload_->is_done());
 }
 
-// The end of the events waits for the output: behind it the coordinator takes none.
+// GR1. However long the coordinator is away, the last line comes behind the output: a run that has
+// succeeded has its output.
+TEST_F(UploadTest, HoldsTheLastLineUntilTheOutputIsStored) {
+  Write(1, 3);
+  std::ofstream(directory_ + "/stdout.log") << "a word";
+  upload_->End();
+  upload_->Flush();
+  EXPECT_EQ(InFlight(), (Seqs{1}));
+  Answer(0, Committed(2));
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(client_.logs.size(), 1u);
+    FakeClient::Take(client_.logs).done(Status(Code::kDeadlineExceeded, "no"));
+    EXPECT_TRUE(client_.appends.empty());
+    upload_->Flush();
+  }
+  FakeClient::Take(client_.logs).done(AppendReply{.committed = 6});
+  EXPECT_EQ(InFlight(), (Seqs{3}));
+}
+
+// The `end` line comes shortly before the process is gone: nothing behind it is in the file yet.
+TEST_F(UploadTest, HoldsTheEndLineOfALivingTrainer) {
+  Write(1, 2);
+  std::string text;
+  events::AppendOtherLine(3, "end", "\"code\":0", &text);
+  std::ofstream(directory_ + "/events.jsonl", std::ios::app | std::ios::binary) << text;
+  upload_->Flush();
+  EXPECT_EQ(InFlight(), (Seqs{1}));
+  Answer(0, Committed(2));
+  EXPECT_TRUE(client_.appends.empty());
+  upload_->End();
+  upload_->Flush();
+  EXPECT_EQ(InFlight(), (Seqs{3}));
+  Answer(0, Committed(3));
+  EXPECT_TRUE(upload_->is_done());
+}
+
+// Output that the coordinator cannot store keeps no run from its end, and is tried on.
+TEST_F(UploadTest, EndsWithoutOutputThatIsRejected) {
+  Write(1, 1);
+  std::ofstream(directory_ + "/stdout.log") << "a word";
+  upload_->End();
+  upload_->Flush();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(client_.appends.empty());
+    ASSERT_EQ(client_.logs.size(), 1u);
+    FakeClient::Take(client_.logs).done(Status(Code::kInternal, "no"));
+    if (i < 2) upload_->Flush();
+  }
+  EXPECT_EQ(InFlight(), (Seqs{1}));
+  Answer(0, Committed(1));
+  EXPECT_FALSE(upload_->is_done());
+  upload_->Flush();
+  EXPECT_EQ(client_.logs.size(), 1u);
+}
+
+// The end of the events waits for the output.
 TEST_F(UploadTest, SendsOutputBeforeTheEndOfTheEvents) {
   Write(1, 1);
   std::ofstream(directory_ + "/stderr.log") << "a word";
