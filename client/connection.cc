@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/file.h"
+#include "common/base/keepalive.h"
 #include "common/base/strings.h"
 #include "common/base/version.h"
 #include "switchyard/v1/admin_service.grpc.pb.h"
@@ -26,8 +27,6 @@ namespace {
 
 // A page of a curve with vectors is larger than gRPC's default of 4 MiB.
 constexpr int kReceiveBytesMax = 64 << 20;
-constexpr int kKeepaliveMs = 30'000;
-constexpr int kKeepaliveTimeoutMs = 10'000;
 
 Status FromGrpc(const grpc::Status& status, const ServerChoice& server) {
   if (status.ok()) return OkStatus();

@@ -21,6 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/file.h"
+#include "common/base/keepalive.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
 #include "common/base/version.h"
@@ -44,7 +45,6 @@ constexpr int kQueryThreads = 2;
 constexpr int kReceiveBytesMax = 4 << 20;
 constexpr int kMetadataBytesMax = 8 << 10;
 constexpr int kStreamsMax = 128;
-constexpr int kMinPingMs = 20000;
 constexpr size_t kMemoryQuota = 512 << 20;
 constexpr std::chrono::seconds kShutdownGrace{5};
 constexpr std::chrono::seconds kWatchdogPing{10};
@@ -87,8 +87,8 @@ Result<std::unique_ptr<grpc::Server>> StartServer(const Config& config, const Se
   builder.SetResourceQuota(grpc::ResourceQuota("server").Resize(kMemoryQuota));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
-  // Clients ping every 30 s, also without calls: less often than this is never "too many pings".
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kPingIntervalMinMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddListeningPort(StrCat("unix:", config.socket), grpc::InsecureServerCredentials());
