@@ -38,6 +38,13 @@ std::string StringOf(const json& object, const char* key) {
   return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
 }
 
+// Values of a point.
+size_t WidthOf(const events::DecodedColumn& column) {
+  return column.is_vector ? std::accumulate(column.shape.begin(), column.shape.end(), size_t{1},
+                                            [](size_t a, uint32_t b) { return a * b; })
+                          : 1;
+}
+
 // Value of a point: a scalar, or the mean of the finite elements of a vector.
 double ValueAt(const events::DecodedColumn& column, size_t width, size_t point, bool* is_finite) {
   if (!column.is_vector) {
@@ -62,10 +69,7 @@ double ValueAt(const events::DecodedColumn& column, size_t width, size_t point, 
 Status AddColumn(const events::DecodedColumn& column, Epoch epoch, uint32_t rank, size_t from,
                  PreparedBatch* out) {
   const size_t n = column.seqs.size();
-  const size_t width = column.is_vector
-                           ? std::accumulate(column.shape.begin(), column.shape.end(), size_t{1},
-                                             [](size_t a, uint32_t b) { return a * b; })
-                           : 1;
+  const size_t width = WidthOf(column);
   const size_t point_bytes = column.is_vector ? width * sizeof(float) : sizeof(double);
   if (column.values.size() != n * point_bytes) {
     return InvalidArgument(StrCat("column ", EscapeForTerminal(column.name), " has ",
@@ -184,6 +188,18 @@ Result<std::shared_ptr<const PreparedBatch>> PrepareBatch(
   }
   out->decoded = std::move(decoded);
   return std::shared_ptr<const PreparedBatch>(std::move(out));
+}
+
+std::optional<double> ValueBefore(const PreparedBatch& batch, std::string_view series,
+                                  uint64_t seq) {
+  const auto& columns = batch.decoded->columns;
+  const auto column = std::ranges::find(columns, series, &events::DecodedColumn::name);
+  if (column == columns.end()) return std::nullopt;
+  const auto end = std::ranges::lower_bound(column->seqs, seq);
+  if (end == column->seqs.begin()) return std::nullopt;
+  bool is_finite = false;
+  return ValueAt(*column, WidthOf(*column), static_cast<size_t>(end - column->seqs.begin()) - 1,
+                 &is_finite);
 }
 
 void Fold(const SeriesDelta& delta, scheduler::SummaryRow* summary) {

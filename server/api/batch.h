@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,10 @@ struct PreparedBatch {
 Result<std::shared_ptr<const PreparedBatch>> PrepareBatch(
     std::shared_ptr<const events::DecodedBatch> decoded, Epoch epoch, uint32_t rank,
     uint64_t skip_through);
+
+// The newest value of a series in the batch's lines before `seq`; none: it has none there.
+std::optional<double> ValueBefore(const PreparedBatch& batch, std::string_view series,
+                                  uint64_t seq);
 
 // Adds a delta to the summary of its series.
 void Fold(const SeriesDelta& delta, scheduler::SummaryRow* summary);

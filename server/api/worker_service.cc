@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/strings.h"
 #include "common/events/batch.h"
 #include "server/api/batch.h"
@@ -79,7 +80,10 @@ grpc::ServerUnaryReactor* WorkerService::Heartbeat(grpc::CallbackServerContext* 
     return reactor;
   }
   context_.core->Heartbeat(*std::move(event), [call, response](const Result<Desired>& desired) {
-    if (desired.ok()) ToProto(*desired, response);
+    if (desired.ok()) {
+      ToProto(*desired, response);
+      response->set_sent_unix_ms(UnixMilliseconds());
+    }
     call->Finish(desired.status());
   });
   return reactor;

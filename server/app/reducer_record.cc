@@ -134,7 +134,8 @@ void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input,
   }
 }
 
-// The objective as it stands with this batch: what its checkpoints are ranked by.
+// Checkpoints are ranked by the objective as it stood when they were written. A batch may hold
+// many, after an outage say, with the values between them.
 void Reducer::AddScores(const api::AppendInput& input, scheduler::Append* event) const {
   const bool has_checkpoint =
       std::ranges::any_of(event->lines, [](const scheduler::LineFact& line) {
@@ -148,11 +149,10 @@ void Reducer::AddScores(const api::AppendInput& input, scheduler::Append* event)
     const auto row = summaries->second.rows.find(objective->second.series);
     if (row != summaries->second.rows.end()) score = row->second.last;
   }
-  for (const api::SeriesDelta& delta : input.batch->deltas) {
-    if (delta.series == objective->second.series) score = delta.last;
-  }
   for (scheduler::LineFact& line : event->lines) {
-    if (line.kind == scheduler::LineFact::Kind::kCheckpoint) line.score = score;
+    if (line.kind != scheduler::LineFact::Kind::kCheckpoint) continue;
+    const auto newer = api::ValueBefore(*input.batch, objective->second.series, line.seq);
+    line.score = newer.has_value() ? newer : score;
   }
 }
 

@@ -64,6 +64,17 @@ TEST(PrepareBatch, ReadsCheckpointLines) {
   EXPECT_EQ((*batch)->facts[1].path, "/c/30");
 }
 
+// ME3: a checkpoint goes with the newest value before its own line, not with the batch's last.
+TEST(PrepareBatch, TellsTheValueAtEachLine) {
+  const auto batch = PrepareBatch(Losses(), Epoch{9}, 0, 0);
+  ASSERT_TRUE(batch.ok());
+  EXPECT_EQ(ValueBefore(**batch, "valid/nats_per_token", 2), std::nullopt);
+  EXPECT_EQ(ValueBefore(**batch, "valid/nats_per_token", 3), 3.0);
+  EXPECT_TRUE(std::isnan(*ValueBefore(**batch, "valid/nats_per_token", 4)));
+  EXPECT_EQ(ValueBefore(**batch, "valid/nats_per_token", 100), 2.5);
+  EXPECT_EQ(ValueBefore(**batch, "valid/accuracy", 100), std::nullopt);
+}
+
 // What was stored before is left out, down to single points.
 TEST(PrepareBatch, SkipsTheStoredPrefix) {
   const auto batch = PrepareBatch(Losses(), Epoch{9}, 0, 3);
