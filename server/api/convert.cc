@@ -22,6 +22,7 @@ constexpr size_t kSlotsMax = 1024;
 constexpr size_t kLabelsMax = 64;
 // Sequence numbers stay in what a signed column holds.
 constexpr uint64_t kSeqMax = uint64_t{1} << 62;
+constexpr size_t kOutputTailMax = 16 << 10;
 
 std::optional<scheduler::EndClass> EndClassOf(std::string_view name) {
   for (int i = 0; i <= static_cast<int>(scheduler::EndClass::kTimeout); ++i) {
@@ -72,6 +73,11 @@ Result<scheduler::MemberReport> FromProto(const pb::MemberReport& report) {
   out.evidence = report.evidence();
   out.last_seq = report.last_seq();
   out.reason = report.reason();
+  if (report.output_tail().size() > kOutputTailMax) {
+    return InvalidArgument(StrCat("observed.output_tail has ", report.output_tail().size(),
+                                  " bytes, at most ", kOutputTailMax, " are taken"));
+  }
+  out.output_tail = report.output_tail();
   out.final_step = report.final_step();
   return out;
 }
@@ -196,6 +202,8 @@ Result<scheduler::Heartbeat> FromProto(const pb::HeartbeatRequest& request) {
                                 ParseUuid(ref.run_id(), "deleted_checkpoints.run_id"));
     out.deleted.push_back({.run = {run}, .epoch = {ref.epoch()}, .step = ref.step()});
   }
+  out.is_leaving = request.host().draining();
+  out.leaving_grace_ms = request.host().drain_grace_ms();
   out.random = NewUuidV4().low;
   return out;
 }

@@ -91,7 +91,9 @@ scheduler::RunPolicy PolicyOf(const pb::PolicySpec& policy, const pb::ObjectiveS
   for (const uint32_t code : policy.retry().exit_codes()) {
     out.user_codes.push_back(static_cast<int32_t>(code));
   }
-  if (!out.user_codes.empty()) {
+  const auto& texts = policy.retry().log_patterns();
+  out.user_texts = {texts.begin(), texts.end()};
+  if (!out.user_codes.empty() || !out.user_texts.empty()) {
     out.user_budget = policy.retry().has_max() ? policy.retry().max() : 2;
   }
   if (policy.checkpoint().has_keep_last()) out.keep_last = policy.checkpoint().keep_last();
@@ -140,7 +142,6 @@ Status CheckIsServed(const pb::SweepSpec& spec, const pb::PolicySpec& policy) {
   if (spec.budget().has_runs()) return refuse("budget.runs");
   if (spec.budget().has_tokens()) return refuse("budget.tokens");
   if (spec.budget().has_active_flops()) return refuse("budget.active_flops");
-  if (!policy.retry().log_patterns().empty()) return refuse("retry.log_patterns");
   for (const pb::ResourceAlternative& alternative : policy.resources().alternatives()) {
     if (!alternative.labels().empty()) return refuse("resources.alternatives.labels");
   }

@@ -62,7 +62,8 @@ scheduler::WorkerContact ContactOf(const scheduler::Worker& worker) {
           .hb_seq = worker.hb_seq,
           .last = worker.last,
           .applied = worker.applied,
-          .instance_changed = worker.instance_changed};
+          .instance_changed = worker.instance_changed,
+          .is_leaving = worker.is_leaving};
 }
 
 // Of several statuses of a sweep, or states of a stream, the last one is enough.
@@ -437,7 +438,8 @@ void Reducer::BeforeApply(const scheduler::Decision& decision) {
     } else if (const auto* contact = std::get_if<scheduler::WorkerContact>(&change)) {
       const scheduler::Worker* worker = state_.FindWorker(contact->worker);
       if (worker != nullptr) contacts_before_.try_emplace(contact->worker, ContactOf(*worker));
-      if (worker == nullptr || worker->contact != contact->contact) {
+      if (worker == nullptr || worker->contact != contact->contact ||
+          worker->is_leaving != contact->is_leaving) {
         needs_schedule_ = true;
         workers_changed_ = true;
       }

@@ -110,7 +110,7 @@ std::string_view ShownState(const scheduler::Worker& worker) {
   if (worker.row.admin == AdminState::kRetired) return "retired";
   if (worker.contact == Contact::kLost) return "lost";
   if (worker.row.cordoned) return "cordoned";
-  if (worker.row.admin == AdminState::kDraining) return "draining";
+  if (worker.row.admin == AdminState::kDraining || worker.is_leaving) return "draining";
   if (worker.row.admin == AdminState::kDrained) return "drained";
   if (worker.contact == Contact::kSuspect) return "suspect";
   return worker.contact == Contact::kOnline ? "ready" : "unknown";
@@ -220,8 +220,11 @@ Families::Families(std::shared_ptr<prometheus::Registry> shared, const Build& bu
                     .Name("switchyard_lease_expired_total")
                     .Help("Attempts declared lost for want of contact.")
                     .Register(*registry);
-  lease_expired_ = &lease.Add({{"profile", "resilient"}});
-  lease.Add({{"profile", "exclusive"}});
+  // Of a local run no lease expires.
+  lease_expired_[static_cast<size_t>(scheduler::Profile::kResilient)] =
+      &lease.Add({{"profile", "resilient"}});
+  lease_expired_[static_cast<size_t>(scheduler::Profile::kExclusive)] =
+      &lease.Add({{"profile", "exclusive"}});
   auto& stale = BuildCounter()
                     .Name("switchyard_stale_messages_total")
                     .Help("Messages that a number proved old or foreign.")
@@ -359,8 +362,11 @@ void Families::Observe(const scheduler::State& before, const scheduler::Decision
     stale_[static_cast<size_t>(kind)]->Increment();
     if (kind == scheduler::StaleKind::kGap) gap_nacks->Increment();
   }
-  if (decision.leases_expired > 0) {
-    count(lease_expired_, static_cast<double>(decision.leases_expired));
+  for (size_t profile = 0; profile < lease_expired_.size(); ++profile) {
+    const uint64_t expired = decision.leases_expired[profile];
+    if (expired > 0 && lease_expired_[profile] != nullptr) {
+      count(lease_expired_[profile], static_cast<double>(expired));
+    }
   }
   if (const auto* heartbeat = std::get_if<scheduler::HeartbeatAnswer>(&decision.answer)) {
     heartbeat_delay->Observe(static_cast<double>(heartbeat->delay.count()) / 1000);

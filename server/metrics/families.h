@@ -102,7 +102,7 @@ class Families {
 
   std::shared_ptr<prometheus::Registry> registry_;
   std::array<prometheus::Counter*, scheduler::kStaleKinds> stale_;
-  prometheus::Counter* lease_expired_;
+  std::array<prometheus::Counter*, scheduler::kProfileCount> lease_expired_{};
   prometheus::Family<prometheus::Gauge>* workers_;
   prometheus::Family<prometheus::Gauge>* slots_;
   prometheus::Family<prometheus::Gauge>* sweeps_;

@@ -93,7 +93,7 @@ class Applier {
     Attempt& attempt = state_.attempts.at(status.epoch);
     const AttemptState before = attempt.status.state;
     attempt.status = status;
-    if (status.state == AttemptState::kRunning && !attempt.running_since.has_value()) {
+    if (status.running_ms > 0 && !attempt.running_since.has_value()) {
       // Now, or after a restart as long ago as the stored times say.
       const int64_t ago = std::max<int64_t>(0, now_.unix_ms - status.running_ms);
       attempt.running_since = now_.now + Milliseconds(-ago);
@@ -194,6 +194,7 @@ class Applier {
     worker.last = contact.last;
     worker.applied = contact.applied;
     worker.instance_changed = contact.instance_changed;
+    worker.is_leaving = contact.is_leaving;
   }
 
   void operator()(const AttemptObserved& observed) {

@@ -114,16 +114,31 @@ void CountInfraEnd(Draft& draft, WorkerId id, RunId run) {
   }
 }
 
+// How one attempt ended, as far as retries go by it.
+struct End {
+  EndClass end_class = EndClass::kNone;
+  bool is_crash = false;         // together with its agent or host
+  std::string_view output_tail;  // user errors
+  uint64_t random = 0;           // for the back-off
+};
+
+// A user error that the run's policy lists, by its code or by what was written last.
+bool IsListed(const RunPolicy& policy, int32_t exit_code, std::string_view output_tail) {
+  return std::ranges::find(policy.user_codes, exit_code) != policy.user_codes.end() ||
+         std::ranges::any_of(policy.user_texts, [&](const std::string& text) {
+           return output_tail.find(text) != std::string_view::npos;
+         });
+}
+
 // What a run's policy says about one more attempt after a failure of this class; false: none.
-bool IsTriedAgain(const Run& run, RunStatus& status, EndClass end_class, int32_t exit_code) {
+bool IsTriedAgain(const Run& run, RunStatus& status, const End& end, int32_t exit_code) {
   const RunPolicy& policy = run.row.policy;
-  switch (end_class) {
+  switch (end.end_class) {
     case EndClass::kInternal:
     case EndClass::kUnknown:
       return status.crash_fail <= policy.crash_budget;
     case EndClass::kUser:
-      return status.user_fail <= policy.user_budget &&
-             std::ranges::find(policy.user_codes, exit_code) != policy.user_codes.end();
+      return status.user_fail <= policy.user_budget && IsListed(policy, exit_code, end.output_tail);
     case EndClass::kOom:
       if (status.alternative >= policy.alternatives.size()) return false;
       ++status.alternative;
@@ -134,7 +149,7 @@ bool IsTriedAgain(const Run& run, RunStatus& status, EndClass end_class, int32_t
 }
 
 // What a terminal attempt means for its run (R3..R11, in this precedence).
-void EndRun(Draft& draft, Epoch epoch, bool is_crash, uint64_t random) {
+void EndRun(Draft& draft, Epoch epoch, const End& end) {
   const Attempt& attempt = *draft.state().FindAttempt(epoch);
   const AttemptStatus& outcome = draft.attempt(epoch);
   const std::vector<MemberRow>& members = draft.members(epoch);
@@ -181,7 +196,7 @@ void EndRun(Draft& draft, Epoch epoch, bool is_crash, uint64_t random) {
         status.evidence, {.text = signature, .step = step, .progress_step = status.progress_step});
     if (attempt.row.ordinal == 1 && step < 1) CountEarlyFailure(draft, run, signature);
   }
-  if (is_crash) {
+  if (end.is_crash) {
     ++BlameOf(status.evidence, attempt.row.worker).crashes;
     if (++status.evidence.crashes >= kCrashesMax) {
       poison = StrCat("its agent or host went down with it ", status.evidence.crashes, " times");
@@ -203,27 +218,26 @@ void EndRun(Draft& draft, Epoch epoch, bool is_crash, uint64_t random) {
   } else if (!poison.empty()) {
     draft.SetRunState(id, RunState::kQuarantined, StrCat(poison, ": ", outcome.reason));
   } else if (outcome.state == AttemptState::kFailed && !is_infra &&
-             !IsTriedAgain(run, status, outcome.end_class, root.exit_code)) {
+             !IsTriedAgain(run, status, end, root.exit_code)) {
     draft.SetRunState(id, RunState::kFailed, outcome.reason);
   } else if (status.pause_req) {
     draft.SetRunState(id, RunState::kPaused, "paused");
   } else if (is_infra) {
-    back_off(InfraBackoff(status.infra_streak, random));
+    back_off(InfraBackoff(status.infra_streak, end.random));
   } else if (outcome.state == AttemptState::kFailed) {
-    back_off(FailureBackoff(std::max(status.crash_fail, status.user_fail), random));
+    back_off(FailureBackoff(std::max(status.crash_fail, status.user_fail), end.random));
   } else {
     draft.SetRunState(id, RunState::kQueued, outcome.reason);
   }
   if (IsTerminal(status.state)) KeepCheckpoints(draft, id, /*is_terminal=*/true);
 }
 
-void End(Draft& draft, Epoch epoch, AttemptState to, EndClass end_class, bool is_crash,
-         uint64_t random) {
+void EndAttempt(Draft& draft, Epoch epoch, AttemptState to, const End& end) {
   AttemptStatus& status = draft.attempt(epoch);
-  status.end_class = end_class;
+  status.end_class = end.end_class;
   status.reason = EndReason(RootOf(draft.members(epoch)), status);
   draft.SetAttemptState(epoch, to);
-  EndRun(draft, epoch, is_crash, random);
+  EndRun(draft, epoch, end);
 }
 
 }  // namespace
@@ -255,7 +269,7 @@ void RaiseIntent(Draft& draft, Epoch epoch, Intent intent, StopReason reason, ui
   draft.WantChanged(draft.state().FindAttempt(epoch)->row.worker);
 }
 
-void EvaluateEnd(Draft& draft, Epoch epoch, uint64_t random) {
+void EvaluateEnd(Draft& draft, Epoch epoch, uint64_t random, std::string_view output_tail) {
   AttemptStatus& status = draft.attempt(epoch);
   if (IsTerminal(status.state)) return;
   const std::vector<MemberRow>& members = draft.members(epoch);
@@ -278,7 +292,11 @@ void EvaluateEnd(Draft& draft, Epoch epoch, uint64_t random) {
                           root.state == MemberState::kExited &&
                           root.evidence.rfind("agent", 0) != 0 &&
                           (end_class == EndClass::kInfra || end_class == EndClass::kUnknown);
-    End(draft, epoch, to, end_class, is_crash, random);
+    EndAttempt(draft, epoch, to,
+               {.end_class = end_class,
+                .is_crash = is_crash,
+                .output_tail = output_tail,
+                .random = random});
   };
   const auto wait_for_stream = [&] {
     if (status.state != AttemptState::kStopping) {
@@ -353,7 +371,7 @@ void LoseAttempt(Draft& draft, Epoch epoch, std::string_view why, bool is_crash,
   status.reason =
       any_lost ? StrCat("lost: ", why) : StrCat("lost before its last lines arrived: ", why);
   draft.SetAttemptState(epoch, AttemptState::kLost);
-  EndRun(draft, epoch, is_crash, random);
+  EndRun(draft, epoch, {.end_class = status.end_class, .is_crash = is_crash, .random = random});
 }
 
 }  // namespace switchyard::scheduler

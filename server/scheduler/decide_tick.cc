@@ -22,7 +22,7 @@ void WatchWorker(Draft& draft, const Worker& worker, Milliseconds suspect, uint6
     const Run* run = state.FindRun(state.FindAttempt(epoch)->row.run);
     const std::optional<Milliseconds> replace = ReplaceAfter(run->row.policy.profile, state.leases);
     if (!replace.has_value() || silent < *replace) continue;
-    ++draft.decision.leases_expired;
+    ++draft.decision.leases_expired[static_cast<size_t>(run->row.policy.profile)];
     LoseAttempt(draft, epoch,
                 StrCat("no contact with the worker for ", silent.count() / 1000, " s"),
                 /*is_crash=*/false, random ^ epoch.value);

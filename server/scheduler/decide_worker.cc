@@ -83,7 +83,7 @@ bool ObserveMember(Draft& draft, const Attempt& attempt, const MemberReport& rep
   draft.streams(epoch)[report.rank].declared_last = report.last_seq;
   AttemptStatus& status = draft.attempt(epoch);
   status.final_step = std::max(status.final_step, report.final_step);
-  EvaluateEnd(draft, epoch, random);
+  EvaluateEnd(draft, epoch, random, report.output_tail);
   // Its slots are free.
   draft.WantChanged(attempt.row.worker);
   return true;
@@ -172,6 +172,7 @@ Decision On(const State& state, const Register& event, const Now& now) {
   contact.hb_seq = 0;
   contact.last = now.now;
   contact.applied = {};
+  contact.is_leaving = false;
   return draft.Finish();
 }
 
@@ -210,6 +211,17 @@ Decision On(const State& state, const Heartbeat& event, const Now& now) {
     return draft.Finish();
   }
   contact.instance_changed = false;
+  if (event.is_leaving && !contact.is_leaving) {
+    // Before its reports: what it refuses or ends from now on, it does because it leaves.
+    contact.is_leaving = true;
+    draft.History(
+        "worker_leaving", event.worker.value,
+        StrCat("a signal drains it, its attempts have ", event.leaving_grace_ms / 1000, " s"));
+    for (const Epoch epoch : worker->attempts) {
+      RaiseIntent(draft, epoch, Intent::kDrain, StopReason::kDrain, event.leaving_grace_ms);
+    }
+    answer.has_news = true;
+  }
 
   std::set<Epoch> reported;
   for (const MemberReport& report : event.observed) {

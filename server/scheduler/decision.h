@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,6 +22,7 @@ struct WorkerContact {
   Timestamp last;
   Rev applied;
   bool instance_changed = false;
+  bool is_leaving = false;
 };
 struct AttemptObserved {
   Epoch epoch;
@@ -108,7 +111,11 @@ struct Decision {
   std::vector<Change> changes;
   Answer answer;
   std::vector<StaleKind> stale;
-  uint64_t leases_expired = 0;
+  std::array<uint64_t, kProfileCount> leases_expired{};  // by profile
+
+  bool has_expired_leases() const {
+    return std::ranges::any_of(leases_expired, [](uint64_t n) { return n > 0; });
+  }
 };
 
 }  // namespace switchyard::scheduler

@@ -72,6 +72,7 @@ WorkerContact& Draft::contact(WorkerId id) {
     contact.last = worker->last;
     contact.applied = worker->applied;
     contact.instance_changed = worker->instance_changed;
+    contact.is_leaving = worker->is_leaving;
   }
   return contacts_.emplace(id, std::move(contact)).first->second;
 }

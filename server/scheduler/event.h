@@ -44,6 +44,7 @@ struct MemberReport {
   uint64_t last_seq = 0;
   std::string reason;
   uint64_t final_step = 0;
+  std::string output_tail;  // user errors: the last bytes of the output
 };
 
 struct Heartbeat {
@@ -55,6 +56,9 @@ struct Heartbeat {
   Rev applied;
   std::vector<MemberReport> observed;
   std::vector<CheckpointRef> deleted;  // that an earlier answer named
+  // The agent drains its worker by itself and ends then; how long its attempts have for it.
+  bool is_leaving = false;
+  uint32_t leaving_grace_ms = 0;
   // Nothing can be written now: only the contact counts, what it reports will be reported again.
   bool is_echo_only = false;
   uint64_t random = 0;

@@ -38,7 +38,8 @@ Decision On(const State& state, const Schedule& event, const Now& now);
 // shrinks.
 void RaiseIntent(Draft& draft, Epoch epoch, Intent intent, StopReason reason, uint32_t grace_ms);
 // Ends an attempt whose ranks have all ended, when nothing has to be waited for (A5..A10).
-void EvaluateEnd(Draft& draft, Epoch epoch, uint64_t random);
+// `output_tail`: what its trainer wrote last, where that is known and counts.
+void EvaluateEnd(Draft& draft, Epoch epoch, uint64_t random, std::string_view output_tail = {});
 // M9, A9. `is_crash`: the host or the agent went down with it.
 void LoseAttempt(Draft& draft, Epoch epoch, std::string_view why, bool is_crash, uint64_t random);
 // One verb on one run; false: nothing to change.

@@ -96,6 +96,7 @@ enum class CheckpointState : uint8_t {
 };
 // `on_disconnect`: what loss of contact means for a run.
 enum class Profile : uint8_t { kResilient = 1, kExclusive = 2, kLocal = 3 };
+inline constexpr size_t kProfileCount = 4;  // with the unused 0
 enum class LogStream : uint8_t { kStdout = 1, kStderr = 2 };
 
 // Lower-case words of the protocol: "queued", "stopped_early", "ok", ...
@@ -207,8 +208,9 @@ struct RunPolicy {
   // Larger needs, tried in order: the next one after an end for lack of memory.
   std::vector<ResourceNeed> alternatives;
   uint32_t crash_budget = 2;  // internal and unknown ends in a row without a newer checkpoint
-  uint32_t user_budget = 0;   // ends with a listed user code
+  uint32_t user_budget = 0;   // ends with a listed user code or text
   std::vector<int32_t> user_codes;
+  std::vector<std::string> user_texts;  // one of them in the last output
   uint32_t keep_last = 2;
   uint32_t keep_best = 1;
   bool is_maximized = false;  // the objective, for the best checkpoint

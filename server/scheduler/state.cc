@@ -41,7 +41,8 @@ bool Worker::HasLabels(const std::vector<std::string>& labels) const {
 }
 
 bool Worker::IsPlaceable() const {
-  return contact == Contact::kOnline && row.admin == AdminState::kOpen && !row.cordoned;
+  return contact == Contact::kOnline && row.admin == AdminState::kOpen && !is_leaving &&
+         !row.cordoned;
 }
 
 const Run* State::FindRun(RunId id) const {

@@ -84,6 +84,7 @@ struct Worker {
   Timestamp last;                  // newest contact
   Rev applied;                     // newest wanted set that it follows
   bool instance_changed = false;   // since the last heartbeat
+  bool is_leaving = false;         // a signal drains its agent, which ends then
   uint64_t want_rev = 0;           // n of the newest change of its wanted set
   std::set<Epoch> attempts;        // not terminal
   std::map<uint32_t, Epoch> held;  // slot index -> member that is not terminal
@@ -94,7 +95,7 @@ struct Worker {
   uint32_t CountSlots(SlotKind kind) const;
   uint32_t CountFree(SlotKind kind) const;
   bool HasLabels(const std::vector<std::string>& labels) const;
-  // Online, open, not cordoned.
+  // Online, open, not leaving, not cordoned.
   bool IsPlaceable() const;
 };
 

@@ -19,6 +19,7 @@ class Reader {
 
   uint64_t Uint() { return Keep(unpacker_.Uint()); }
   std::string Text() { return Keep(unpacker_.Text()); }
+  bool is_done() const { return !ok() || unpacker_.is_done(); }
   const Status& status() const { return status_; }
   bool ok() const { return status_.ok(); }
 
@@ -55,6 +56,8 @@ std::string PackPolicy(const RunPolicy& policy) {
   }
   out.Put(uint64_t{policy.labels.size()});
   for (const std::string& label : policy.labels) out.Put(std::string_view(label));
+  out.Put(uint64_t{policy.user_texts.size()});
+  for (const std::string& text : policy.user_texts) out.Put(std::string_view(text));
   return std::move(out).Take();
 }
 
@@ -81,6 +84,10 @@ Result<RunPolicy> UnpackPolicy(std::string_view bytes) {
     policy.alternatives.push_back(need);
   }
   for (uint64_t n = in.Uint(); n > 0 && in.ok(); --n) policy.labels.push_back(in.Text());
+  // Rows of older coordinators end here.
+  if (!in.is_done()) {
+    for (uint64_t n = in.Uint(); n > 0 && in.ok(); --n) policy.user_texts.push_back(in.Text());
+  }
   if (!in.ok()) return in.status();
   return policy;
 }

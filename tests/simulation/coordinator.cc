@@ -343,7 +343,7 @@ void Coordinator::RunTick() {
              [this](Turn& turn) {
                const scheduler::Decision decision =
                    Decide(turn, scheduler::Tick{.random = w_.random.Next()});
-               if (decision.leases_expired == 0) return;
+               if (!decision.has_expired_leases()) return;
                w_.See(Point::lost_by_silence);
                w_.CountCoordinator();
                for (const Change& change : decision.changes) {

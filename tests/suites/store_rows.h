@@ -55,6 +55,7 @@ inline RunRow MakeRun(uint64_t n, uint64_t sweep) {
                      .crash_budget = 5,
                      .user_budget = 6,
                      .user_codes = {42, 255},
+                     .user_texts = {"Connection reset", "a, b"},
                      .keep_last = 3,
                      .keep_best = 4,
                      .is_maximized = true},

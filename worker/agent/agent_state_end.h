@@ -16,6 +16,7 @@ struct AttemptEnd {
   std::string reason;
   uint64_t last_seq = 0;
   uint64_t final_step = 0;
+  std::string output_tail;  // user errors: the last bytes of stdout and stderr
 
   bool operator==(const AttemptEnd&) const = default;
 };

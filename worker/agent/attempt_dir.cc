@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -131,6 +132,18 @@ bool HasLeftovers(const std::string& path, pid_t session) {
   const UniqueFd lock(
       open((path + "/attempt.lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   return lock.is_valid() && flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+std::string ReadLastBytes(const std::string& path, uint64_t count) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info {};
+  if (!fd.is_valid() || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
+  const auto size = static_cast<uint64_t>(info.st_size);
+  std::string text(static_cast<size_t>(std::min(size, count)), '\0');
+  const ssize_t got =
+      pread(fd.get(), text.data(), text.size(), static_cast<off_t>(size - text.size()));
+  text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return text;
 }
 
 }  // namespace switchyard::agent

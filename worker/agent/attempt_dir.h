@@ -44,4 +44,7 @@ void KillSession(pid_t session);
 // The trainer is gone but something of it lives: members of its group, or a holder of attempt.lock.
 bool HasLeftovers(const std::string& path, pid_t session);
 
+// At most the last `count` bytes of a regular file; empty where there is none.
+std::string ReadLastBytes(const std::string& path, uint64_t count);
+
 }  // namespace switchyard::agent

@@ -8,6 +8,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <grpcpp/grpcpp.h>
 
+#include "common/base/keepalive.h"
 #include "common/base/strings.h"
 #include "common/base/version.h"
 #include "switchyard/v1/spec.pb.h"
@@ -22,9 +23,6 @@ constexpr uint32_t kProtocol = 1;
 constexpr uint32_t kRegisterDeadlineMs = 10'000;
 constexpr uint32_t kAppendDeadlineMs = 30'000;
 constexpr int kReceiveBytesMax = 64 << 20;
-// The coordinator takes a ping every 20 s, also without calls, and cuts off who pings more often.
-constexpr int kKeepaliveMs = 30'000;
-static_assert(kKeepaliveMs > 20'000);
 
 Status FromGrpc(const grpc::Status& status) {
   return {static_cast<Code>(status.error_code()), EscapeForTerminal(status.error_message())};
@@ -87,6 +85,7 @@ void ToProto(const Record& record, pb::MemberReport* out) {
   out->set_last_seq(record.end.last_seq);
   out->set_reason(record.end.reason);
   out->set_final_step(record.end.final_step);
+  out->set_output_tail(record.end.output_tail);
 }
 
 HeartbeatIn FromProto(pb::HeartbeatResponse& response) {
@@ -129,7 +128,7 @@ class GrpcClient final : public CoordinatorClient {
   GrpcClient(const std::string& address, Post post) : post_(std::move(post)) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);

@@ -46,6 +46,7 @@ std::string EncodeRecord(const Record& record, const std::string& boot_id) {
     object["reason"] = end.reason;
     object["last_seq"] = end.last_seq;
     object["final_step"] = end.final_step;
+    if (!end.output_tail.empty()) object["output_tail"] = end.output_tail;
   }
   const std::string text = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return StrCat(Checksum(text), " ", text, "\n");
@@ -91,7 +92,8 @@ Result<StoredRecord> DecodeRecord(std::string_view line) {
                   .evidence = object.value("evidence", ""),
                   .reason = object.value("reason", ""),
                   .last_seq = object.value("last_seq", uint64_t{0}),
-                  .final_step = object.value("final_step", uint64_t{0})};
+                  .final_step = object.value("final_step", uint64_t{0}),
+                  .output_tail = object.value("output_tail", "")};
   }
   return stored;
 }

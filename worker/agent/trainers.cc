@@ -20,6 +20,7 @@ namespace {
 constexpr uint64_t kFirstFlushNs = 1'000'000'000;
 // Each so much that is unsent halves what is recorded of the derived series once more.
 constexpr uint64_t kPressureBytes = uint64_t{1} << 30;
+constexpr uint64_t kOutputTailBytes = 4096;  // of each stream
 
 }  // namespace
 
@@ -269,7 +270,13 @@ AttemptEnd Trainers::Evaluate(Attempt& attempt, AttemptKey key, const std::strin
   }
   const Result<events::Lease> lease = events::ReadLeaseFile(attempt.path + "/lease.page");
   facts.lease_past = lease.ok() && lease->IsPast(BoottimeNanoseconds());
-  return JudgeEnd(facts);
+  AttemptEnd end = JudgeEnd(facts);
+  // The run's retry policy may go by what it said last.
+  if (end.end_class == "user") {
+    end.output_tail = StrCat(ReadLastBytes(attempt.path + "/stdout.log", kOutputTailBytes), "\n",
+                             ReadLastBytes(attempt.path + "/stderr.log", kOutputTailBytes));
+  }
+  return end;
 }
 
 }  // namespace switchyard::agent

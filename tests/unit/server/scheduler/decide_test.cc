@@ -108,12 +108,68 @@ TEST(Decide, QuarantinesARunWithoutProgress) {
 TEST(Decide, LosesAttemptsOfASilentWorker) {
   World world = Running();
   world.Advance(kLostAfter.count() - 1);
-  EXPECT_EQ(world.Do(Tick{.random = 7}).leases_expired, 0u);
+  EXPECT_FALSE(world.Do(Tick{.random = 7}).has_expired_leases());
   EXPECT_EQ(world.StateOf(kRun), RunState::kActive);
   world.Advance(1);
-  EXPECT_EQ(world.Do(Tick{.random = 7}).leases_expired, 1u);
+  const Decision decision = world.Do(Tick{.random = 7});
+  EXPECT_EQ(decision.leases_expired[static_cast<size_t>(Profile::kResilient)], 1u);
+  EXPECT_EQ(decision.leases_expired[static_cast<size_t>(Profile::kExclusive)], 0u);
   EXPECT_EQ(world.StateOf(kRun), RunState::kBackoff);
   EXPECT_EQ(world.state().FindWorker(World::Worker(1))->contact, Contact::kLost);
+}
+
+// Expired leases are counted by the profile of the run.
+TEST(Decide, CountsExpiredLeasesByProfile) {
+  World world = World::Running({.policy = {.profile = Profile::kExclusive}});
+  world.Advance(kLostAfter.count() + 60000);
+  const Decision decision = world.Do(Tick{.random = 7});
+  EXPECT_EQ(decision.leases_expired[static_cast<size_t>(Profile::kExclusive)], 1u);
+  EXPECT_EQ(decision.leases_expired[static_cast<size_t>(Profile::kResilient)], 0u);
+}
+
+// W6 by a signal at the agent: what runs is drained, what was on its way there is refused and is
+// nobody's fault, nothing new is placed; a new agent is ready again.
+TEST(Decide, AWorkerThatLeavesGetsNothingNew) {
+  World world;
+  world.AddWorker(1, 3);
+  world.Submit(1, 3);
+  world.Place();
+  const WorkerId worker = World::Worker(1);
+  world.Beat(worker, {world.Report(kRun, RecordState::kRunning),
+                      world.Report(World::RunOf(102), RecordState::kRunning),
+                      world.Report(World::RunOf(103), RecordState::kRunning)});
+  const RunId refused = World::RunOf(102);
+  world.Beat(worker, {world.Report(kRun, RecordState::kRunning),
+                      world.Report(refused, RecordState::kRunning)});
+  ASSERT_EQ(world.StateOf(World::RunOf(103)), RunState::kBackoff) << "without a record";
+  MemberReport exit = world.Exit(refused, 75, EndClass::kStopped, false);
+  world.Leave(worker, {world.Report(kRun, RecordState::kRunning), exit}, 20000);
+  EXPECT_EQ(world.StateOf(refused), RunState::kQueued);
+  EXPECT_EQ(world.AttemptOf(kRun).status.intent, Intent::kDrain);
+  EXPECT_EQ(world.AttemptOf(kRun).status.stop_reason, StopReason::kDrain);
+  EXPECT_EQ(world.AttemptOf(kRun).status.grace_ms, 20000u);
+  EXPECT_EQ(std::get<ScheduleAnswer>(world.Place().answer).placed, 0u);
+  world.Leave(worker, {world.Exit(kRun, 75, EndClass::kStopped, false)}, 20000);
+  EXPECT_EQ(world.StateOf(kRun), RunState::kQueued);
+  Register again{.worker = world.state().FindWorker(worker)->row, .nonce = "nonce"};
+  again.worker.incarnation = 2;
+  world.Do(again);
+  world.Beat(worker, {}, /*applied=*/false);
+  EXPECT_EQ(std::get<ScheduleAnswer>(world.Place().answer).placed, 2u);
+}
+
+// An assignment that crosses the signal on its way: refused, and neither the run's nor the worker's
+// failure.
+TEST(Decide, ARefusalOfAWorkerThatLeavesIsNoFailure) {
+  World world;
+  world.AddWorker(1, 1);
+  world.Submit(1, 1);
+  world.Place();
+  MemberReport report = world.Report(kRun, RecordState::kRefused);
+  report.reason = "draining";
+  world.Leave(World::Worker(1), {report}, 20000);
+  EXPECT_EQ(world.StateOf(kRun), RunState::kQueued);
+  EXPECT_EQ(world.state().FindRun(kRun)->status.infra_fail, 0u);
 }
 
 // An agent that has applied the assignment and has no record of it will never launch it.
@@ -267,7 +323,30 @@ TEST(Decide, RequeuesAfterAStopFromOutside) {
   EXPECT_EQ(world.StateOf(kRun), RunState::kQueued);
 }
 
-// The time limit counts all attempts, and ends as a class of its own.
+// RE2: an attempt that ends before the limit leaves its successor the rest of it, whether it was
+// lost, crashed or drained.
+TEST(Decide, ARunKeepsItsTimeLimitOverItsAttempts) {
+  World world = World::Running({.timeout_ms = 60000});
+  world.Advance(25000);
+  world.Publish(kRun, 10);
+  world.Crash(kRun, 10, 11);
+  EXPECT_EQ(world.state().FindRun(kRun)->status.active_ms, 25000u);
+  world.StartAgain(kRun);
+  world.Do(SteerWorker{.worker = World::Worker(1), .verb = WorkerVerb::kDrain});
+  world.Advance(20000);
+  world.Beat(World::Worker(1), {world.Exit(kRun, 75, EndClass::kStopped, false)}, false);
+  world.Do(SteerWorker{.worker = World::Worker(1), .verb = WorkerVerb::kUndrain});
+  EXPECT_EQ(world.state().FindRun(kRun)->status.active_ms, 45000u);
+  world.StartAgain(kRun);
+  world.Advance(14999);
+  world.Do(Tick{});
+  EXPECT_EQ(world.AttemptOf(kRun).status.intent, Intent::kRun);
+  world.Advance(1);
+  world.Do(Tick{});
+  EXPECT_EQ(world.AttemptOf(kRun).status.stop_reason, StopReason::kTimeout);
+}
+
+// The time limit ends a run with a class of its own.
 TEST(Decide, EndsARunAtItsTimeLimit) {
   World world;
   world.AddWorker(1, 1);

@@ -40,6 +40,25 @@ TEST(RestoreTest, AnEndedRunStaysWhileItsStreamIsOpen) {
   EXPECT_EQ(state.FindRun(rows.runs[0].id), nullptr);
 }
 
+// RE2: an attempt that is being stopped when the coordinator starts anew has used up all of its
+// time.
+TEST(RestoreTest, AStoppingAttemptKeepsItsTime) {
+  StoredRows rows;
+  rows.generation = 1;
+  rows.runs = {MakeRow(1, 0)};
+  rows.run_status = {{.id = rows.runs[0].id, .state = RunState::kActive}};
+  rows.attempts = {{.epoch = {281474976710657}, .run = rows.runs[0].id, .ordinal = 1}};
+  rows.attempt_status = {
+      {.epoch = {281474976710657}, .state = AttemptState::kStopping, .running_ms = 1700000000000}};
+  rows.members = {{.epoch = {281474976710657}, .state = MemberState::kStopping}};
+  const Now now{.now = {1000000}, .unix_ms = 1700000025000};
+  const State state = Restore(rows, now);
+  const Attempt* attempt = state.FindAttempt({281474976710657});
+  ASSERT_NE(attempt, nullptr);
+  ASSERT_TRUE(attempt->running_since.has_value());
+  EXPECT_EQ((now.now - *attempt->running_since).count(), 25000);
+}
+
 // A rerun with the same identity has ended while the run before it goes on: the identity still
 // names the one that lives.
 TEST(RestoreTest, AnEndedRunDoesNotHideTheLiveOneOfItsIdentity) {

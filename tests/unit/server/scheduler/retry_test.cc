@@ -70,6 +70,23 @@ TEST(Retry, TriesListedUserCodesAgain) {
   EXPECT_EQ(world.StateOf(kRun), RunState::kFailed);
 }
 
+// So are errors whose last output has one of the listed texts, whatever their code.
+TEST(Retry, TriesListedTextsAgain) {
+  const auto fail = [](World& world, const std::string& output) {
+    MemberReport report = FailureOf(world, 3, EndClass::kUser, 5);
+    report.output_tail = output;
+    world.Beat(World::Worker(1), {report});
+    return world.StateOf(kRun);
+  };
+  const RunPolicy policy{.user_budget = 2, .user_texts = {"Connection reset", "no route"}};
+  World listed = World::Running({.policy = policy});
+  EXPECT_EQ(fail(listed, "step 5\nerror: Connection reset by peer\n"), RunState::kBackoff);
+  World other = World::Running({.policy = policy});
+  EXPECT_EQ(fail(other, "error: connection refused\n"), RunState::kFailed);
+  World silent = World::Running({.policy = policy});
+  EXPECT_EQ(fail(silent, ""), RunState::kFailed);
+}
+
 // Out of memory: once more with the larger alternative, on a worker that has it.
 TEST(Retry, TakesTheLargerAlternativeOnceAfterOutOfMemory) {
   World world = World::Running({.policy = {.alternatives = {{.slots = {.count = 2}}}}});

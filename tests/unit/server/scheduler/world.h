@@ -148,17 +148,27 @@ class World {
   }
 
   Decision Beat(WorkerId worker, std::vector<MemberReport> observed, bool applied = true) {
-    const scheduler::Worker& known = *state_.FindWorker(worker);
-    Heartbeat event{.worker = worker,
-                    .nonce = known.nonce,
-                    .incarnation = known.row.incarnation,
-                    .hb_seq = known.hb_seq + 1,
-                    .sent_boottime_ns = 1,
-                    .applied = {},
-                    .observed = std::move(observed),
-                    .random = 500};
+    Heartbeat event = BeatOf(worker, std::move(observed));
     if (applied) event.applied = NextRev(&state_);
     return Do(event);
+  }
+  // A heartbeat of an agent that a signal drains.
+  Decision Leave(WorkerId worker, std::vector<MemberReport> observed, uint32_t grace_ms) {
+    Heartbeat event = BeatOf(worker, std::move(observed));
+    event.is_leaving = true;
+    event.leaving_grace_ms = grace_ms;
+    return Do(event);
+  }
+  Heartbeat BeatOf(WorkerId worker, std::vector<MemberReport> observed) {
+    const scheduler::Worker& known = *state_.FindWorker(worker);
+    return {.worker = worker,
+            .nonce = known.nonce,
+            .incarnation = known.row.incarnation,
+            .hb_seq = known.hb_seq + 1,
+            .sent_boottime_ns = 1,
+            .applied = {},
+            .observed = std::move(observed),
+            .random = 500};
   }
 
   Decision Lines(RunId run, uint64_t first, uint64_t n, std::vector<LineFact> facts = {}) {
