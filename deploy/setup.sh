@@ -55,6 +55,7 @@ libgtest-dev unit tests
 libgmock-dev matchers for them
 libbenchmark-dev micro-benchmarks
 libgloo-dev headers of the CPU process group
+libfaketime tests run workers whose clocks are wrong
 prometheus tests scrape a live run with the real one (brings promtool)
 gnuplot-nox plots
 clang-16 fuzzers and thread-safety analysis

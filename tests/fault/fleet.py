@@ -126,9 +126,9 @@ class Fleet(Cluster):
         wait_until(check, "coordinator that is ready or gone", 30, 0.005)
         return process
 
-    def worker(self, name="worker", *flags, failpoint=None):
+    def worker(self, name="worker", *flags, failpoint=None, env=None):
         extra = ["--trainer", TOY]
-        env = {**self.toy, **({"SWITCHYARD_FAILPOINT": failpoint} if failpoint else {})}
+        env = {**self.toy, **(env or {}), **({"SWITCHYARD_FAILPOINT": failpoint} if failpoint else {})}
         self.start(name, BIN / "switchyard-worker", "run", "--server", f"unix:{self.gate}", "--state-dir", self.folder / name,
                    "--slots", self.slots, "--cores-per-slot", 1, "--metrics", "127.0.0.1:0", *extra, *flags, env=env)
         return self.processes[name]
@@ -214,6 +214,9 @@ class Fleet(Cluster):
     def children(self, parent):
         """State letter of each child of a process, by pid."""
         return {pid: stat[0] for pid, stat, _ in processes_now() if int(stat[1]) == parent}
+
+    def log(self, name):
+        return self.logs[name].read_text(errors="replace")
 
     def kill(self, name):
         process = self.processes.pop(name)

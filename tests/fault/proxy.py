@@ -4,7 +4,37 @@ import random
 import threading
 
 DATA = 0  # HTTP/2 frame that carries a message, so that connection settings and pings are no replies
+PING = 6
+GOAWAY = 7
+ACK = 1  # flag of a ping that answers one
 FRAME_HEADER = 9
+PREFACE = 24  # bytes before the first frame of a client
+
+
+class Frames:
+    """The HTTP/2 frames of a byte stream, by their headers."""
+
+    def __init__(self, skip):
+        self.skip = skip  # bytes until the next header
+        self.header = bytearray()
+
+    def read(self, data):
+        """(type, flags) of each frame whose header ends in `data`."""
+        found = []
+        at = 0
+        while at < len(data):
+            if self.skip:
+                passed = min(self.skip, len(data) - at)
+                self.skip -= passed
+            else:
+                passed = min(FRAME_HEADER - len(self.header), len(data) - at)
+                self.header += data[at:at + passed]
+                if len(self.header) == FRAME_HEADER:
+                    found.append((self.header[3], self.header[4]))
+                    self.skip = int.from_bytes(self.header[:3], "big")
+                    self.header.clear()
+            at += passed
+        return found
 
 
 class Proxy:
@@ -12,7 +42,8 @@ class Proxy:
 
     `lose_replies`: share of the coordinator's replies that never arrive; their connection is cut, since the rest of it could
     not be read without them. Requests always arrive. `delay`: seconds by which everything is late. `is_cut`: nothing passes
-    either way, without a sign (a partition); new connections are accepted and stay silent.
+    either way, without a sign (a partition); new connections are accepted and stay silent. `connections`: how many were made;
+    `pings` of clients and `goaways` of the coordinator are those that have passed.
     """
 
     def __init__(self, front, back, seed=1):
@@ -23,6 +54,9 @@ class Proxy:
         self.is_cut = False
         self.lost = 0
         self.passed = 0
+        self.connections = 0
+        self.pings = 0
+        self.goaways = 0
         self.random = random.Random(seed)
         self.loop = asyncio.new_event_loop()
         started = threading.Event()
@@ -53,8 +87,9 @@ class Proxy:
         except (OSError, asyncio.CancelledError):
             writer.close()
             return
-        ways = [asyncio.ensure_future(self._pass(reader, back_writer, None)),
-                asyncio.ensure_future(self._pass(back_reader, writer, bytearray()))]
+        self.connections += 1
+        ways = [asyncio.ensure_future(self._pass(reader, back_writer, Frames(PREFACE), self._see_request)),
+                asyncio.ensure_future(self._pass(back_reader, writer, Frames(0), self._see_reply))]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -64,8 +99,8 @@ class Proxy:
         for end in (writer, back_writer):
             end.close()
 
-    async def _pass(self, reader, writer, frames):
-        """Until one end closes, or a reply is lost. `frames`: what was read of a frame of the coordinator's; None: requests."""
+    async def _pass(self, reader, writer, frames, see):
+        """Until one end closes, or `see` says of a frame that it is lost."""
         while True:
             try:
                 data = await reader.read(1 << 16)
@@ -77,7 +112,7 @@ class Proxy:
                 await asyncio.sleep(0.05)
             if self.delay:
                 await asyncio.sleep(self.delay)
-            if frames is not None and self._loses(frames, data):
+            if any(see(kind, flags) for kind, flags in frames.read(data)):
                 return
             try:
                 writer.write(data)
@@ -85,19 +120,16 @@ class Proxy:
             except OSError:
                 return
 
-    def _loses(self, frames, data):
-        """Whether a reply that begins in `data` is to be lost."""
-        frames += data
-        while len(frames) >= FRAME_HEADER:
-            size = FRAME_HEADER + int.from_bytes(frames[:3], "big")
-            if frames[3] == DATA and self.lose_replies > 0:
-                if self.random.random() < self.lose_replies:
-                    self.lost += 1
-                    return True
-                self.passed += 1
-            if len(frames) < size:
-                # Counted; its rest goes by unseen.
-                frames[3] = 0xff
-                return False
-            del frames[:size]
+    def _see_request(self, kind, flags):
+        self.pings += kind == PING and not flags & ACK
+        return False
+
+    def _see_reply(self, kind, _):
+        self.goaways += kind == GOAWAY
+        if kind != DATA or self.lose_replies <= 0:
+            return False
+        if self.random.random() < self.lose_replies:
+            self.lost += 1
+            return True
+        self.passed += 1
         return False

@@ -1,7 +1,10 @@
 """Trainers whose agent or coordinator is silent end by themselves, and a coordinator that slept ends nobody."""
 import concurrent.futures
+import json
 import os
+import pathlib
 import random
+import re
 import signal
 import time
 import unittest
@@ -82,6 +85,45 @@ class SelfFence(unittest.TestCase):
         print(f"replaced {(start - end) / 1e9:.1f} s after the end", flush=True)
 
 
+class WrongClocks(unittest.TestCase):
+    def case(self, shift_s):
+        """Runs through several leases on a worker whose wall clock is wrong by so much. Returns the offset that it shows itself."""
+        library = next(pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+        self.assertIsNotNone(library, "no libfaketime: deploy/setup.sh installs it")
+        cluster = Fleet(steps=1200, step_ms=20, slots=2, flags=FLAGS)
+        try:
+            cluster.up()
+            cluster.worker(env={"LD_PRELOAD": str(library), "FAKETIME": f"{shift_s:+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                                "DONT_FAKE_MONOTONIC": "1", "TZ": "Pacific/Apia"})
+            sweeps = [cluster.submit(seeds=1, policy=EXCLUSIVE), cluster.submit(seeds=1)]
+            wait_until(lambda: len(cluster.read_ledger().steps) == 2, "two trainers that step", 60)
+            address = json.loads((cluster.folder / "worker" / "ready.json").read_text())["metrics"]
+            shown = lambda: float(re.search(r"(?m)^switchyard_agent_clock_offset_seconds\S* ([-+.e0-9]+)", cluster.http(address)).group(1))
+            # 0 until the first answer to a heartbeat.
+            offset = wait_until(lambda: shown() or None, "offset", 20)
+            cluster.wait_all(sweeps, 120)
+            for sweep in sweeps:
+                self.assertEqual(cluster.runs(sweep)[0]["state"], "succeeded")
+                attempts = cluster.check_run(f"{sweep}/1")["attempts"]
+                self.assertEqual(len(attempts), 1, "a healthy run was given up")
+                self.assertLessEqual(int(attempts[0]["created_ms"]), int(attempts[0]["ended_ms"]))
+                self.assertLess(int(attempts[0]["ended_ms"]) - int(attempts[0]["created_ms"]), 120000)
+                times = [int(p["ms"]) for p in cluster.json("metrics", f"{sweep}/1", "train/loss")]
+                self.assertEqual(times, sorted(times))
+                self.assertLess(times[-1], 120000)
+            cluster.finish(sweeps)
+            return offset
+        finally:
+            cluster.close()
+
+    def test_clock_differences_decide_about_liveness(self):
+        """OR1. A worker's wall clock is ten minutes off either way: its runs, with leases of ten seconds, end in their first attempts."""
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for shift, offset in zip((600, -600), pool.map(self.case, (600, -600))):
+                self.assertAlmostEqual(offset, -shift, delta=30, msg="the clock was not wrong at all")
+        print("4 runs on workers whose clocks are 600 s ahead and behind, leases of 10 s: 0 attempts lost", flush=True)
+
+
 class CoordinatorPause(unittest.TestCase):
     def test_stopped_for_longer_than_the_replacement_time(self):
         """L6: its own pause declares nobody lost."""
@@ -100,6 +142,7 @@ class CoordinatorPause(unittest.TestCase):
             self.assertEqual(run["state"], "succeeded")
             self.assertEqual(len(cluster.json("show", run["name"])["attempts"]), 1, "a pause of the coordinator cost an attempt")
         cluster.finish([sweep])
+        print("4 runs with the coordinator stopped for 25 s, replacement after 20 s: 0 attempts lost", flush=True)
 
     def test_a_worker_that_is_gone_is_still_found_out(self):
         """OR1: after a restart of the coordinator old leases expire, once the grace has passed."""

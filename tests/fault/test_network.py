@@ -91,6 +91,27 @@ class LostReplies(Net):
                 self.doCleanups()
 
 
+class Idle(Net):
+    def test_idle_workers_are_cut_off(self):
+        """GR3. A worker without work pings less often than the coordinator allows: no connection is made anew."""
+        seconds = 900 if long_form() else 100
+        cluster = self.fleet(slots=1)
+        cluster.worker()
+        wait_until(lambda: cluster.json("worker", "ls"), "registration", 30)
+        # The second connection is that of events and output. A run makes sure that it is there.
+        sweep = cluster.submit(seeds=1)
+        cluster.wait_all([sweep], 60)
+        connections, pings = self.proxy.connections, self.proxy.pings
+        time.sleep(seconds)
+        # The first ping of a connection may be due at the end only.
+        self.assertGreaterEqual(self.proxy.pings - pings, seconds // 45, "pings")
+        self.assertEqual(self.proxy.connections, connections, "connections made anew")
+        self.assertEqual(self.proxy.goaways, 0)
+        self.assertEqual(cluster.log("worker").count("registered as"), 1, cluster.log("worker"))
+        cluster.finish([sweep, cluster.submit(seeds=1)])
+        print(f"{self.proxy.pings - pings} pings in {seconds} s without work: 0 connections made anew, 0 GOAWAY", flush=True)
+
+
 class Silence(Net):
     def test_calls_wait_without_end_when_the_coordinator_is_stopped(self):
         """GR1. Much is being written when the coordinator stops answering: training goes on, the client gives up in time, and what was written arrives."""
@@ -113,9 +134,21 @@ class Silence(Net):
         self.assertGreater(after - before, seconds * 2 * 5, "training stood still")
         cluster.wait_all([sweep], 120)
         self.check_whole(cluster, sweep)
-        logs = cluster.cli("logs", f"{sweep}/1", "--raw").stdout
-        self.assertGreaterEqual(logs.count("x" * 100000), 10, "output of the run")
+        # A run has succeeded when its output is stored, too: here and now, without a wait.
+        for run in (f"{sweep}/1", f"{sweep}/2"):
+            self.check_output(cluster.cli("logs", run, "--raw"), steps, 100000)
         cluster.finish([sweep])
+        print(f"2 runs with {steps * 100001 / 1e6:.0f} MB of output each, the coordinator stopped for {seconds} s: all of it recorded", flush=True)
+
+    def check_output(self, logs, lines, length):
+        """All lines of the output; of more than 33 MiB the first MiB and the last 32, and word of how much lies between."""
+        skipped = sum(int(n) for n in re.findall(r"\[(\d+) bytes in the middle were not kept\]", logs.stderr))
+        self.assertEqual(len(logs.stdout) + skipped, lines * (length + 1), f"output of the run; {logs.stderr}")
+        if lines * (length + 1) < 33 << 20:
+            self.assertEqual(logs.stdout, ("x" * length + "\n") * lines)
+        else:
+            self.assertGreaterEqual(len(logs.stdout), 33 << 20)
+            self.assertEqual(set(logs.stdout), {"x", "\n"})
 
     def test_partition_costs_no_step_and_no_point(self):
         """Nothing passes between worker and coordinator for a while: one attempt, a whole curve."""
@@ -123,7 +156,8 @@ class Silence(Net):
         cluster.worker()
         sweep = cluster.submit(seeds=4)
         wait_until(lambda: len(cluster.read_ledger().steps) == 4, "four runs that step", 60)
-        for seconds in (60, 20, 5) if long_form() else (5,):
+        partitions = (60, 20, 5) if long_form() else (5,)
+        for seconds in partitions:
             self.proxy.is_cut = True
             time.sleep(seconds)
             self.proxy.is_cut = False
@@ -131,6 +165,7 @@ class Silence(Net):
         cluster.wait_all([sweep], 120)
         self.check_whole(cluster, sweep)
         cluster.finish([sweep])
+        print(f"4 runs through {len(partitions)} partitions of {partitions[-1]} to {partitions[0]} s: 0 steps and points lost", flush=True)
 
 
 class Ends(Net):

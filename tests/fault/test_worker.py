@@ -22,11 +22,14 @@ class Kills(unittest.TestCase):
         self.hit = set()  # runs one of whose trainers was killed
         return cluster
 
-    def keep_busy(self, cluster):
-        # Launches that its agent's death prevents, of three runs in 10 minutes, cordon a worker.
+    def uncordon(self, cluster):
+        """Launches that its agent's death prevents, of three runs in 10 minutes, cordon a worker."""
         for worker in cluster.json("worker", "ls"):
             if worker["state"] == "cordoned":
                 cluster.cli("worker", "uncordon", worker["id"])
+
+    def keep_busy(self, cluster):
+        self.uncordon(cluster)
         if not self.sweeps or cluster.ended(self.sweeps[-1]):
             self.submit(cluster)
 
@@ -35,6 +38,7 @@ class Kills(unittest.TestCase):
         def fresh():
             found = [(pid, run) for pid in cluster.trainers() if (run := cluster.run_of(pid)) and run not in self.hit]
             if not found and time.monotonic() > self.submitted_at + 2:
+                self.uncordon(cluster)
                 self.submit(cluster)
             return found
         pid, run = self.clock.choice(wait_until(fresh, "trainer of a run that was not hit", 60, 0.05))
@@ -46,7 +50,14 @@ class Kills(unittest.TestCase):
         self.submitted_at = time.monotonic()
 
     def conclude(self, cluster, single_attempt):
-        wait_until(lambda: all(cluster.ended(s) for s in self.sweeps), "ends", 240, 0.3)
+        left = list(self.sweeps)
+
+        def ended():
+            # The last kills may have cordoned it.
+            self.uncordon(cluster)
+            left[:] = [s for s in left if not cluster.ended(s)]
+            return not left
+        wait_until(ended, "ends", 240, 0.3)
         attempts = launched = 0
         spawned = {epoch for epoch, _ in cluster.read_ledger().spawns}
         for sweep in self.sweeps:
@@ -165,11 +176,36 @@ class EndOfTrainer(unittest.TestCase):
             cluster.close()
 
     def test_table(self):
-        table = self.TABLE if long_form() else self.TABLE[::3]
+        table = self.TABLE * 3 if long_form() else self.TABLE[::3]
         for down in (False, True):
             for plan, state, end_class in table:
                 with self.subTest(plan=plan, agent="down" if down else "up"):
                     self.check(plan, state, end_class, down)
+        print(f"{2 * len(table)} ends of trainers, half of them while the agent was down: each of its class", flush=True)
+
+
+class Retries(unittest.TestCase):
+    def test_an_error_is_tried_again_by_what_was_printed(self):
+        """retry.log_patterns: a text in the last output decides, also when the agent was away at the end."""
+        for text, down, attempts in (("line 19", False, 2), ("line 19", True, 2), ("line 20", False, 1)):
+            with self.subTest(text=text, agent="down" if down else "up"):
+                cluster = Fleet(steps=8, step_ms=50, slots=1, toy={"TOY_PRINT": "20"})
+                self.addCleanup(cluster.close)
+                (cluster.plans / "all").write_text("TOY_CODE=3\n")
+                cluster.up()
+                cluster.worker()
+                sweep = cluster.submit(seeds=1, policy=f'retry: {{log_patterns: ["no such line", "{text}"]}}')
+                wait_until(lambda: cluster.read_ledger().steps, "first step", 30, 0.01)
+                (cluster.plans / "all").unlink()
+                if down:
+                    cluster.kill("worker")
+                    wait_until(lambda: not cluster.trainers(), "end of the trainer", 30)
+                    cluster.worker()
+                cluster.wait_all([sweep], 60)
+                ended = cluster.json("show", f"{sweep}/1")["attempts"]
+                self.assertEqual([a["end_class"] for a in ended], (["user", "ok"])[:attempts], ended)
+                self.assertEqual(cluster.runs(sweep)[0]["state"], "succeeded" if attempts == 2 else "failed")
+                self.doCleanups()
 
 
 class Outage(unittest.TestCase):
@@ -195,31 +231,35 @@ class Outage(unittest.TestCase):
             self.assertEqual(run["state"], "succeeded")
             self.assertEqual(len(cluster.check_run(run["name"])["attempts"]), 1)
         cluster.finish([sweep])
+        print(f"{len(before)} runs through {seconds} s without a coordinator: 0 steps lost, 0 attempts lost", flush=True)
 
 
 class Pauses(unittest.TestCase):
     """SIGSTOP and SIGCONT of each process, in random order."""
 
     def test_one_effective_attempt(self):
-        rounds = 50 if long_form() else 6
+        rounds = 200 if long_form() else 6
         cluster = Fleet(steps=100, step_ms=20, slots=2)
         self.addCleanup(cluster.close)
         cluster.up()
         cluster.worker()
         clock = random.Random(5)
         sweeps = []
+        counts = dict.fromkeys(("coordinator", "agent", "fork server", "trainer"), 0)
         for _ in range(rounds):
             if not sweeps or cluster.ended(sweeps[-1]):
                 sweeps.append(cluster.submit())
             time.sleep(clock.uniform(0.1, 0.5))
-            victims = [cluster.processes["coordinator"].pid, cluster.processes["worker"].pid, cluster.fork_server()] + cluster.trainers()
-            victims = [v for v in victims if v]
+            victims = [("coordinator", cluster.processes["coordinator"].pid), ("agent", cluster.processes["worker"].pid),
+                       ("fork server", cluster.fork_server())] + [("trainer", pid) for pid in cluster.trainers()]
+            victims = [v for v in victims if v[1]]
             chosen = clock.sample(victims, min(len(victims), clock.choice((1, 1, 2))))
-            for pid in chosen:
+            for name, pid in chosen:
+                counts[name] += 1
                 send(pid, signal.SIGSTOP)
             time.sleep(clock.uniform(1, 60) if long_form() and clock.random() < 0.1 else clock.uniform(0.5, 2.5))
             clock.shuffle(chosen)
-            for pid in chosen:
+            for _, pid in chosen:
                 send(pid, signal.SIGCONT)
                 time.sleep(clock.uniform(0, 0.3))
         cluster.wait_all(sweeps, 240)
@@ -228,6 +268,7 @@ class Pauses(unittest.TestCase):
                 self.assertEqual(run["state"], "succeeded")
                 self.assertEqual(len(cluster.check_run(run["name"])["attempts"]), 1, "a pause cost an attempt")
         cluster.finish(sweeps)
+        print(f"{sum(counts.values())} pauses ({', '.join(f'{n} of {name}' for name, n in counts.items())}): 0 attempts lost", flush=True)
 
 
 if __name__ == "__main__":

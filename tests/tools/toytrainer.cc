@@ -42,6 +42,10 @@
 //   TOY_CORRUPT_AT flips a byte of the line of this step (0: none)
 //   TOY_FIELD      name of a number in run.json: the value of a step is then that number plus 5 /
 //                  step, whichever attempt reports it
+//   TOY_NAN_ABOVE  with TOY_FIELD: where that number is larger, the value is NaN from the step
+//                  TOY_NAN_FROM (1) on
+//   TOY_SERIES     more series, "NAME=VALUE,VALUE,...;NAME=...": step n reports the n-th value, if
+//                  there is one; nan, inf, -inf, -0.0 and denormal numbers as strtod reads them
 //   TOY_GATE       path of a file: each step beyond TOY_GATE_AT (0) waits until it is there
 //
 // The ledger: with TOY_LEDGER set, the file <folder>/<epoch>-<rank>-<pid> gets one line an act,
@@ -60,6 +64,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -200,11 +205,36 @@ class Toy {
     return true;
   }
 
+  double ValueAt(uint64_t step) const {
+    if (!field_.has_value()) return ToyValue(epoch_, step);
+    const std::string limit = settings_.Text("TOY_NAN_ABOVE", "");
+    if (!limit.empty() && *field_ > std::strtod(limit.c_str(), nullptr) &&
+        static_cast<int64_t>(step) >= settings_.Get("TOY_NAN_FROM", 1)) {
+      return std::nan("");
+    }
+    return *field_ + 5.0 / static_cast<double>(step);
+  }
+
+  void ReadSeries() {
+    const std::string text = settings_.Text("TOY_SERIES", "");
+    if (text.empty()) return;
+    for (const std::string& entry : StrSplit(text, ';')) {
+      const size_t equals = entry.find('=');
+      if (equals == std::string::npos) continue;
+      std::vector<double>& listed = series_[entry.substr(0, equals)];
+      for (const std::string& value : StrSplit(entry.substr(equals + 1), ',')) {
+        listed.push_back(std::strtod(value.c_str(), nullptr));
+      }
+    }
+  }
+
   bool PutStep(uint64_t step, uint64_t start_ns) {
-    const double value =
-        field_.has_value() ? *field_ + 5.0 / static_cast<double>(step) : ToyValue(epoch_, step);
-    const events::Scalar values[] = {{"train/loss", value},
-                                     {"train/tokens", static_cast<double>(step) * 256}};
+    const double value = ValueAt(step);
+    std::vector<events::Scalar> values = {{"train/loss", value},
+                                          {"train/tokens", static_cast<double>(step) * 256}};
+    for (const auto& [name, listed] : series_) {
+      if (step <= listed.size()) values.push_back({name, listed[step - 1]});
+    }
     std::string line;
     events::AppendScalarLine(++seq_, step, (BoottimeNanoseconds() - start_ns) / 1'000'000, values,
                              &line);
@@ -345,6 +375,7 @@ class Toy {
       if (!spec.ok()) return 70;
       field_ = RealMember(*spec, field);
     }
+    ReadSeries();
     int code = static_cast<int>(settings_.Get("TOY_CODE", 0));
     const int64_t steps = settings_.Get("TOY_STEPS", 10);
     const int64_t printed_bytes = settings_.Get("TOY_STEP_PRINT", 0);
@@ -405,6 +436,7 @@ class Toy {
   const Ledger ledger_;
   UniqueFd file_;
   std::optional<double> field_;
+  std::map<std::string, std::vector<double>> series_;
   uint64_t seq_ = 0;
   std::atomic<bool> hung_ = false;
 };
