@@ -69,7 +69,8 @@ std::vector<std::string> Explain(const State& state, const Run& run, Timestamp n
       const StreamRow& stream = attempt->streams[0];
       if (IsTerminal(attempt->members[0].state)) {
         out.push_back(StrCat("its trainer has ended; ", stream.acked, " of ",
-                             stream.declared_last.value_or(0), " lines are stored"));
+                             stream.declared_last.value_or(0),
+                             " lines are stored, the last one comes behind its output"));
       }
       return out;
     }

@@ -82,6 +82,9 @@ class SelfFence(unittest.TestCase):
         cluster.wait_all([sweep], 90)
         attempts = cluster.json("show", f"{sweep}/1")["attempts"]
         self.assertEqual([a["state"] for a in attempts], ["lost", "succeeded"])
+        metrics = cluster.http(json.loads((cluster.folder / "coordinator" / "ready.json").read_text())["metrics"])
+        expired = dict(re.findall(r'(?m)^switchyard_lease_expired_total\{profile="(\w+)"\} (\S+)', metrics))
+        self.assertEqual({profile: float(n) for profile, n in expired.items()}, {"exclusive": 1, "resilient": 0})
         print(f"replaced {(start - end) / 1e9:.1f} s after the end", flush=True)
 
 

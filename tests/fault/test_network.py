@@ -255,6 +255,31 @@ class Ends(Net):
         self.assertEqual([a["state"] for a in attempts], ["preempted"] * 5 + ["succeeded"])
         self.check_whole(cluster, sweep, attempts=6)
 
+    def test_a_drain_by_signal_counts_as_a_failure(self):
+        """OR3. SIGUSR1 to a worker under load: shown as draining, its runs are preempted and wait, it ends, and a new one takes them on; nobody is blamed."""
+        cluster = self.fleet(steps=100, step_ms=20, slots=2, toy={"TOY_CHECKPOINT": "10"})
+        for times in range(1, 4):
+            agent = cluster.worker()
+            sweeps = [cluster.submit(seeds=3)]
+            wait_until(lambda: len(cluster.trainers()) == 2 and all(cluster.run_of(p) for p in cluster.trainers()), "two trainers", 60, 0.01)
+            sweeps.append(cluster.submit(seeds=2))
+            agent.send_signal(signal.SIGUSR1)
+            states = set()
+            wait_until(lambda: states.add(cluster.json("worker", "ls")[0]["state"]) or agent.poll() is not None, "end of the agent", 60, 0.02)
+            self.assertEqual(agent.returncode, 0)
+            self.assertIn("draining", states)
+            self.assertEqual(cluster.trainers(), [])
+            cluster.processes.pop("worker")
+            cluster.worker()
+            cluster.wait_all(sweeps, 90)
+            for sweep in sweeps:
+                for run in cluster.runs(sweep):
+                    self.assertEqual(run["state"], "succeeded")
+                    ends = [a["state"] for a in cluster.json("show", run["name"])["attempts"]]
+                    self.assertEqual(set(ends[:-1]) - {"preempted"}, set(), ends)
+            self.assertEqual(cluster.json("worker", "ls")[0]["state"], "ready")
+            cluster.stop("worker", signal.SIGTERM)
+
     def test_preempted_is_taken_as_completed(self):
         """OR5. SIGTERM from outside, the trainer saves and ends with 75: PREEMPTED, queued again, resumed. The same with a drain and an end with 0."""
         for code in ("75", "0"):

@@ -3,8 +3,10 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import struct
+import subprocess
 import time
 import unittest
 
@@ -47,6 +49,11 @@ def moe_of(router):
     return f"{{layers: [0, 1], experts: {EXPERTS}, top_k: {1 if router in ('hash', 'switch', 'base') else 2}, router: {{kind: {router}}}}}"
 
 
+def document(name, corpus, backbone, router, steps):
+    return FILE.format(name=name, corpus=corpus, backbone=BACKBONES[backbone], moe=moe_of(router), steps=steps,
+                       memory="memory_len: 32, " if backbone == "transformer_xl" else "")
+
+
 def tensors(path):
     """Name -> (type, shape, bytes) of a safetensors file."""
     raw = pathlib.Path(path).read_bytes()
@@ -67,9 +74,7 @@ class Resume(unittest.TestCase):
         cls.cluster.start_worker(slots=2)
 
     def submit(self, name, backbone, router, *flags):
-        steps = 400 if LONG else 150
-        text = FILE.format(name=name, corpus=self.corpus, backbone=BACKBONES[backbone], moe=moe_of(router), steps=steps,
-                           memory="memory_len: 32, " if backbone == "transformer_xl" else "")
+        text = document(name, self.corpus, backbone, router, steps=400 if LONG else 150)
         self.cluster.cli("submit", self.cluster.write(f"{name}.yaml", text), *flags)
 
     def trainer(self, sweep):
@@ -154,6 +159,48 @@ class Resume(unittest.TestCase):
                     kills += self.compare(backbone, router, clock)
         print(f"{kills} kills", flush=True)
         self.assertGreater(kills, 0)
+
+
+class SmallDisk(unittest.TestCase):
+    def test_a_full_disk_while_saving_spoils_a_checkpoint(self):
+        """RE3. Checkpoints lie on 5 MB that fill up: a clear error, training goes on; killed then, the run resumes from the whole one before."""
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        disk = cluster.folder / "small"
+        disk.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=5m", "none", disk], capture_output=True, check=False).returncode != 0:
+            self.skipTest("needs the right to mount a file system")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", disk], check=True)
+        corpus = harness.make_corpus(cluster.folder / "corpus")
+        cluster.start_coordinator()
+        cluster.start_worker("worker", 1, None, "--checkpoint-dir", disk)
+        cluster.cli("submit", cluster.write("small.yaml", document("small", corpus, "decoder", "smoe", steps=1500)))
+        show = lambda: cluster.json("show", "small/1")
+        wait_until(lambda: any(c["state"] == "published" for c in show()["checkpoints"]), "checkpoint", 120)
+        filler = disk / "filler"
+        with self.assertRaises(OSError):
+            with open(filler, "wb", buffering=0) as out:
+                while True:
+                    out.write(b"x" * 4096)
+        attempts = cluster.folder / "worker" / "attempts"
+        read = lambda: "".join(path.read_text(errors="replace") for path in attempts.glob("*/events*.jsonl"))
+        wait_until(lambda: "No space left on device" in read(), "an error that names the cause", 60)
+        self.assertIn("checkpoint of step", read())
+        step = lambda: int(cluster.json("metrics", "small/1", "train/nats_per_token")[-1]["step"])
+        before = step()
+        wait_until(lambda: step() > before, "steps with the disk full", 60)
+        newest = max(int(c["step"]) for c in show()["checkpoints"] if c["state"] == "published")
+        os.kill(json.loads(next(attempts.glob("*/pid.json")).read_text())["pid"], signal.SIGKILL)
+        resumed = wait_until(lambda: re.search(r'"t":"resume".*?"step":(\d+)', read()), "attempt that resumes", 90)
+        self.assertEqual(int(resumed.group(1)), newest)
+        filler.unlink()
+        cluster.cli("wait", "small", timeout=300)
+        shown = show()
+        self.assertEqual([a["state"] for a in shown["attempts"]], ["failed", "succeeded"])
+        self.assertEqual(max(int(c["step"]) for c in shown["checkpoints"]), 1500)
+        steps = [int(p["step"]) for p in cluster.json("metrics", "small/1", "train/nats_per_token")]
+        self.assertEqual(steps, sorted(set(steps)))
+        self.assertEqual(steps[-1], 1500)
 
 
 if __name__ == "__main__":

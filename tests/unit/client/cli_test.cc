@@ -358,6 +358,19 @@ TEST(Logs, EscapeUnlessRawIntoAFile) {
   EXPECT_EQ(RunOn(server, {"logs", "demo/1", "-f"}).out, safe.out);
 }
 
+// What a worker without contact still has is told to be missing, and nobody waits for it for ever.
+TEST(Logs, TellWhenTheRestHasNotCome) {
+  const FakeServer server({.lacks_output = true});
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"logs", "demo/1"}, {"logs", "demo/1", "--follow"}}) {
+    const Ran ran = RunOn(server, words);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_NE(ran.out.find("\nlast without end\n"), std::string::npos) << ran.out;
+    EXPECT_NE(ran.err.find("has not come from the worker yet"), std::string::npos) << ran.err;
+  }
+  EXPECT_EQ(RunOn(FakeServer({}), {"logs", "demo/1"}).err, "");
+}
+
 // Cancel sends the reason, whole sweeps as one call, runs one by one.
 TEST(Cancel, TakesSelectors) {
   const FakeServer server({});

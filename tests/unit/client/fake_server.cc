@@ -276,7 +276,7 @@ class Runs final : public pb::RunService::Service {
     const uint64_t offset = std::min<uint64_t>(request->offset(), log.size());
     response->set_data(log.substr(offset, 7));
     response->set_next_offset(offset + response->data().size());
-    response->set_at_end(response->next_offset() == log.size());
+    response->set_at_end(!world_.script().lacks_output && response->next_offset() == log.size());
     response->set_attempt(1);
     return grpc::Status::OK;
   }

@@ -20,6 +20,7 @@ class FakeServer {
     int delay_ms = 0;
     bool sweep_exists = false;  // SubmitSweep says the document was there
     bool has_name_with_escape = false;
+    bool lacks_output = false;  // ReadLog never comes to the end
   };
 
   explicit FakeServer(const Script& script);
