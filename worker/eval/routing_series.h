@@ -3,7 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "worker/eval/routing_telemetry.h"
 
@@ -33,6 +36,12 @@ class RoutingReporter {
   // Churn of the probe batch against the probe before (`routing/churn_step`), and what independent
   // routing would have (`routing/churn_random_ref`); nothing for the first probe.
   std::vector<RoutingSeries> ReportProbe(const std::vector<model::LayerRouting>& layers);
+
+  // What later series depend on, as tensors on the host by name, for checkpoints: a resumed run
+  // reports what the uninterrupted one would have.
+  std::vector<std::pair<std::string, at::Tensor>> State() const;
+  // Takes up a State; names it does not know are left alone, and what is missing starts anew.
+  void Restore(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
  private:
   struct Probe;

@@ -86,6 +86,9 @@ class LoadWindow {
   };
   // None until the window is filled.
   std::optional<Verdict> Judge() const;
+  // What it holds, the oldest first, for checkpoints; an equal window comes from Add in that order.
+  const std::deque<RoutingCounts>& batches() const { return batches_; }
+  uint32_t top_k() const { return top_k_; }
 
  private:
   std::deque<RoutingCounts> batches_;

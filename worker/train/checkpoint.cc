@@ -237,6 +237,15 @@ Status CheckFiles(const std::string& folder, const Manifest& manifest, uint64_t*
   return OkStatus();
 }
 
+// Of a verified checkpoint.
+at::Tensor HostTensor(const data::TensorView& stored) {
+  const auto type = TorchType(stored.dtype);
+  SWITCHYARD_CHECK(type.has_value()) << stored.name << " of a verified checkpoint";
+  const at::Tensor host = at::empty(stored.shape, at::TensorOptions().dtype(*type));
+  std::memcpy(host.mutable_data_ptr(), stored.data.data(), stored.data.size());
+  return host;
+}
+
 }  // namespace
 
 Checkpoint::~Checkpoint() = default;
@@ -269,7 +278,7 @@ Result<CheckpointInfo> WriteCheckpoint(const std::string& root, uint64_t epoch,
 Result<std::unique_ptr<Checkpoint>> ReadCheckpoint(const std::string& path,
                                                    const std::string& run_key) {
   SWITCHYARD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(path));
-  if (manifest.run_key != run_key) {
+  if (!run_key.empty() && manifest.run_key != run_key) {
     return FailedPrecondition(
         StrCat(path, " belongs to run ", manifest.run_key, ", this is ", run_key));
   }
@@ -345,11 +354,16 @@ void CopyTensors(const data::SafetensorsFile& file, const NamedTensors& live) {
 std::vector<at::Tensor> ReadMemory(const data::SafetensorsFile& file) {
   std::vector<at::Tensor> out;
   while (const data::TensorView* stored = file.Find(StrCat("memory.", out.size()))) {
-    const auto type = TorchType(stored->dtype);
-    SWITCHYARD_CHECK(type.has_value()) << stored->name << " of a verified checkpoint";
-    const at::Tensor host = at::empty(stored->shape, at::TensorOptions().dtype(*type));
-    std::memcpy(host.mutable_data_ptr(), stored->data.data(), stored->data.size());
-    out.push_back(host);
+    out.push_back(HostTensor(*stored));
+  }
+  return out;
+}
+
+NamedTensors ReadTensors(const data::SafetensorsFile& file, const std::string& prefix) {
+  NamedTensors out;
+  for (const data::TensorView& stored : file.tensors()) {
+    if (!stored.name.starts_with(prefix)) continue;
+    out.emplace_back(stored.name.substr(prefix.size()), HostTensor(stored));
   }
   return out;
 }

@@ -50,9 +50,11 @@ struct TrainProgress {
 struct CheckpointContent {
   std::string run_key;
   TrainProgress progress;
-  NamedTensors model;   // parameters and buffers, on the host
-  NamedTensors state;   // Adam moments, on the host
-  NamedTensors memory;  // "memory.0", ..., on the host; may be empty
+  NamedTensors model;  // parameters and buffers, on the host
+  NamedTensors state;  // Adam moments, on the host
+  // On the host; may be empty: "memory.0", ..., and "memory.telemetry.<name>", what series of
+  // routing depend on. All of it is state that a checkpoint of an older release may lack.
+  NamedTensors memory;
 };
 
 struct CheckpointInfo {
@@ -80,7 +82,7 @@ struct Checkpoint {
   ~Checkpoint();
 };
 // kNotFound: no manifest there. kDataLoss: a part is missing, changed or ill-formed.
-// kFailedPrecondition: the checkpoint of another run.
+// kFailedPrecondition: the checkpoint of another run than `run_key`, where that is not empty.
 Result<std::unique_ptr<Checkpoint>> ReadCheckpoint(const std::string& path,
                                                    const std::string& run_key);
 
@@ -96,6 +98,8 @@ Status MatchTensors(const data::SafetensorsFile& file, const NamedTensors& live,
 void CopyTensors(const data::SafetensorsFile& file, const NamedTensors& live);
 // The tensors named "memory.<i>" in order; empty when there are none.
 std::vector<at::Tensor> ReadMemory(const data::SafetensorsFile& file);
+// Those named `prefix`<name>, without the prefix.
+NamedTensors ReadTensors(const data::SafetensorsFile& file, const std::string& prefix);
 
 // Whole checkpoints of `run_key` in `root`, by rising (epoch, step), the order they were written
 // in: an attempt that fell back to an earlier step must not lose its own to older, further ones.

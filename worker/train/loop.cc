@@ -36,6 +36,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Beside the segment memory in a checkpoint.
+constexpr char kTelemetryPrefix[] = "memory.telemetry.";
 // A checkpoint that takes longer is given up; the run goes on or ends without it.
 constexpr std::chrono::minutes kCheckpointLimit{5};
 
@@ -338,6 +340,9 @@ class TrainLoop {
     const std::vector<at::Tensor> memory = window_.JoinedMemory();
     NamedTensors named;
     for (size_t i = 0; i < memory.size(); ++i) named.emplace_back(StrCat("memory.", i), memory[i]);
+    for (const auto& [name, tensor] : routing_.State()) {
+      named.emplace_back(StrCat(kTelemetryPrefix, name), tensor);
+    }
     content.memory = HostCopies(named);
     if (checkpoints_->Submit(std::move(content))) last_checkpoint_ = Clock::now();
   }
@@ -407,6 +412,7 @@ class TrainLoop {
     CopyTensors(*checkpoint->model, model);
     CopyTensors(*checkpoint->state, state);
     window_.RestoreMemory(memory, train_.batch());
+    routing_.Restore(ReadTensors(*checkpoint->state, kTelemetryPrefix));
     progress_ = checkpoint->progress;
     optimizer_.set_updates(progress_.step - progress_.nonfinite_steps);
     batcher_.Seek(progress_.cursor);

@@ -173,6 +173,25 @@ TEST_F(LoopTest, ReportsEveryStepAndTheResult) {
   EXPECT_EQ(sink.order.back(), "result");
 }
 
+// OP2: the rate moves once an update, however many micro-batches that has: warm-up over 16 updates.
+TEST_F(LoopTest, TheScheduleTicksOncePerUpdate) {
+  run_.mutable_train()->set_steps(20);
+  run_.mutable_train()->set_batch(4);
+  run_.mutable_train()->set_warmup_steps(16);
+  run_.mutable_train()->set_schedule(v1::SCHEDULE_CONSTANT);
+  for (const uint32_t micro_batch : {1u, 2u, 4u}) {
+    run_.mutable_train()->set_micro_batch(micro_batch);
+    StubModel model(kVocab);
+    RecordingSink sink;
+    EXPECT_EQ(Train(model, sink, never_).code, ExitCode::kDone);
+    for (const uint64_t update : {1u, 8u, 16u, 17u}) {
+      const double expected = 0.05 * static_cast<double>(std::min<uint64_t>(update, 16)) / 16;
+      EXPECT_DOUBLE_EQ(sink.series["train/lr"][update], expected)
+          << "update " << update << ", micro-batches of " << micro_batch;
+    }
+  }
+}
+
 // Loads come from training batches alone, tokens times K of the update, evaluations or not.
 TEST_F(LoopTest, RoutingCountsTrainingTokensOnly) {
   run_.mutable_eval()->set_every_steps(2);
@@ -205,6 +224,7 @@ TEST_F(LoopTest, AStoppedAndResumedRunEqualsAnUninterruptedOne) {
   StubModel whole(kVocab, 0.2);
   RecordingSink whole_sink;
   run_.mutable_eval()->set_every_steps(8);
+  attempt_.mutable_telemetry()->set_every_steps(2);
   Train(whole, whole_sink, never_);
   attempt_.set_checkpoint_dir(root_);
   // Epochs only rise, as a coordinator hands them out: retention keeps the newest.
@@ -228,6 +248,13 @@ TEST_F(LoopTest, AStoppedAndResumedRunEqualsAnUninterruptedOne) {
       auto joined = first_sink.series[name];
       joined.merge(second_sink.series[name]);
       EXPECT_EQ(joined, whole_sink.series[name]) << name << " stopped at " << stop_at;
+    }
+    // Windows and probes reach back over the stop.
+    for (const char* name : {"routing/expert_load", "routing/churn_step", "routing/dead_experts"}) {
+      auto joined = first_sink.vectors[name];
+      joined.merge(second_sink.vectors[name]);
+      EXPECT_FALSE(joined.empty()) << name;
+      EXPECT_EQ(joined, whole_sink.vectors[name]) << name << " stopped at " << stop_at;
     }
     EXPECT_TRUE(second.table.equal(whole.table));
     EXPECT_TRUE(second.gain.equal(whole.gain));
