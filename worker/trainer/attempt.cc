@@ -35,10 +35,12 @@
 #include "worker/train/checkpoint.h"
 #include "worker/train/exit_code.h"
 #include "worker/train/loop.h"
+#include "worker/trainer/audit_run.h"
 #include "worker/trainer/event_writer.h"
 #include "worker/trainer/initial_model.h"
 #include "worker/trainer/lease_watch.h"
 #include "worker/trainer/spec_files.h"
+#include "worker/trainer/step_gate.h"
 
 namespace switchyard::trainer {
 
@@ -140,8 +142,10 @@ Ending Guarded(ExitCode on_torch_error, const std::function<Ending()>& body) {
 // One attempt with its files open.
 class Attempt {
  public:
-  Attempt(pb::AttemptSpec* attempt, EventWriter& events, LeaseWatch& watch)
-      : attempt_(*attempt), events_(events), watch_(watch) {}
+  // `say`: text for a person that is the run's result.
+  Attempt(pb::AttemptSpec* attempt, train::EventSink& events, train::StopSource& stop,
+          std::function<void(std::string)> say)
+      : attempt_(*attempt), events_(events), stop_(stop), say_(std::move(say)) {}
 
   Ending Execute(const std::string& run_path, bool is_by_hand) {
     if (const Status status = ReadRunFile(run_path, &run_); !status.ok()) {
@@ -152,11 +156,16 @@ class Attempt {
     } else if (const Status status = CheckRunKey(run_, attempt_); !status.ok()) {
       return Unheard(ExitCode::kSpec, status.message());
     }
-    auto initial = ResolveInitialModel(&run_);
-    if (!initial.ok()) {
-      return Unheard(
-          initial.status().code() == Code::kInvalidArgument ? ExitCode::kSpec : ExitCode::kData,
-          StrCat("init: ", initial.status().message()));
+    const bool is_audit = run_.kind() == pb::RUN_KIND_ANALYZE;
+    std::unique_ptr<model::HfCheckpoint> initial;
+    if (!is_audit) {
+      auto resolved = ResolveInitialModel(&run_);
+      if (!resolved.ok()) {
+        return Unheard(
+            resolved.status().code() == Code::kInvalidArgument ? ExitCode::kSpec : ExitCode::kData,
+            StrCat("init: ", resolved.status().message()));
+      }
+      initial = *std::move(resolved);
     }
     at::Device device(at::kCPU);
     if (attempt_.device() == "gpu") {
@@ -174,12 +183,17 @@ class Attempt {
     if (!corpus.ok()) return Unheard(DataExit(corpus.status()), corpus.status().message());
     SayHello(attempt_, (*corpus)->digest, events_);
     for (const std::string& notice : (*corpus)->notices) events_.Log(notice);
-    if (std::string missing = MissingData(run_, **corpus); !missing.empty()) {
+    if (std::string missing = is_audit ? "" : MissingData(run_, **corpus); !missing.empty()) {
       return Failure(ExitCode::kData, std::move(missing));
     }
     if (run_.model().vocab() != 0 && run_.model().vocab() != (*corpus)->vocab_size) {
       return Failure(ExitCode::kSpec, StrCat("model.vocab is ", run_.model().vocab(),
                                              ", the data has ", (*corpus)->vocab_size, " ids"));
+    }
+    if (is_audit) {
+      events_.Phase("audit");
+      return Guarded(ExitCode::kSpec,
+                     [&] { return RunAudit(run_, attempt_, **corpus, events_, stop_, say_); });
     }
 
     events_.Phase("build_model");
@@ -187,9 +201,9 @@ class Attempt {
     Ending built = Guarded(ExitCode::kSpec, [&] {
       model = model::MakeModel(run_, {.vocab_size = (*corpus)->vocab_size,
                                       .token_frequency = (*corpus)->train_frequency});
-      if (*initial != nullptr && run_.init().restore() != pb::RESTORE_NONE) {
+      if (initial != nullptr && run_.init().restore() != pb::RESTORE_NONE) {
         std::vector<std::string> notices;
-        const Status copied = (*initial)->CopyTo(
+        const Status copied = initial->CopyTo(
             *model, {run_.init().fresh().begin(), run_.init().fresh().end()}, &notices);
         if (!copied.ok()) return Failure(ExitCode::kData, copied.message());
         for (const std::string& notice : notices) events_.Log(notice);
@@ -205,14 +219,19 @@ class Attempt {
                             accounting.params_total));
     }
     return Guarded(ExitCode::kInternal, [&] {
-      return train::RunTraining({.run = run_,
-                                 .attempt = attempt_,
-                                 .corpus = **corpus,
-                                 .model = *model,
-                                 .device = device,
-                                 .events = events_,
-                                 .stop = watch_,
-                                 .model_facts = ModelFacts(accounting)});
+      Ending ending = train::RunTraining({.run = run_,
+                                          .attempt = attempt_,
+                                          .corpus = **corpus,
+                                          .model = *model,
+                                          .device = device,
+                                          .events = events_,
+                                          .stop = stop_,
+                                          .model_facts = ModelFacts(accounting)});
+      if (ending.complete) {
+        events_.Phase("audit");
+        AuditTrained(run_, **corpus, *model, ending.final_step, events_, stop_);
+      }
+      return ending;
     });
   }
 
@@ -254,8 +273,9 @@ class Attempt {
   }
 
   pb::AttemptSpec& attempt_;
-  EventWriter& events_;
-  LeaseWatch& watch_;
+  train::EventSink& events_;
+  train::StopSource& stop_;
+  const std::function<void(std::string)> say_;
   pb::RunSpec run_;
 };
 
@@ -294,7 +314,8 @@ Status CloseStream(const Ending& ending, EventWriter& events) {
   if (!events.ok()) ExitWith(ExitCode::kInternal, events.status().message());
 
   Ending ending = Guarded(ExitCode::kInternal, [&] {
-    return Attempt(&attempt, **events, **watch).Execute(StrCat(dir, "/run.json"), false);
+    const auto say = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
+    return Attempt(&attempt, **events, **watch, say).Execute(StrCat(dir, "/run.json"), false);
   });
   if (const Status closed = CloseStream(ending, **events); !closed.ok()) {
     LogError("events: ", closed.message());
@@ -322,11 +343,16 @@ Status CloseStream(const Ending& ending, EventWriter& events) {
   attempt.set_threads(options.threads);
   attempt.set_device(options.device);
   if (!options.dir.empty()) attempt.set_checkpoint_dir(options.dir);
+  if (options.checkpoint_every_ms > 0) {
+    attempt.mutable_checkpoint()->set_every_ms(options.checkpoint_every_ms);
+  }
   const auto watch = LeaseWatch::SignalsOnly();
   const auto events =
       EventWriter::ForDescriptor(UniqueFd(dup(STDOUT_FILENO)), {.start_boottime_ns = start_ns});
+  StepGate gate(*events, *watch, options.stop_at);
   const Ending ending = Guarded(ExitCode::kInternal, [&] {
-    return Attempt(&attempt, *events, *watch).Execute(options.spec_path, true);
+    const auto say = [&gate](std::string text) { gate.Log(std::move(text)); };
+    return Attempt(&attempt, gate, gate, say).Execute(options.spec_path, true);
   });
   const Status closed = CloseStream(ending, *events);
   if (!closed.ok()) ExitWith(ExitCode::kInternal, closed.message());

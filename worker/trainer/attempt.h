@@ -13,6 +13,10 @@ struct TrainerOptions {
   std::string dir;
   uint32_t threads = 1;
   std::string device = "cpu";
+  // By hand: ask for a stop after so many updates, 0: never; milliseconds between checkpoints, 0:
+  // the default.
+  uint64_t stop_at = 0;
+  uint64_t checkpoint_every_ms = 0;
 };
 
 // Runs one attempt from its files to its exit record (attempt directory), or a run by hand. Does

@@ -44,6 +44,15 @@ int main(int argc, char** argv) {
       ->needs(spec)
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
+  app.add_option("--stop-at", options.stop_at,
+                 "ask for a stop after so many updates, as a worker would; the schedule stays that "
+                 "of the whole run")
+      ->needs(spec)
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+  app.add_option("--checkpoint-every", options.checkpoint_every_ms,
+                 "milliseconds between checkpoints")
+      ->needs(spec)
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
   switchyard::trainer::ExportOptions to_export;
   auto* folder = app.add_option("--export", to_export.folder,
                                 "instead of training, write a checkpoint of --spec into this new "

@@ -22,13 +22,29 @@ Status ReadJson(const std::string& path, google::protobuf::Message* message) {
   return OkStatus();
 }
 
+// The one job there is: `audit`, of a checkpoint that is named to the bit, with its model and data.
+Status CheckAudit(const v1::RunSpec& run) {
+  if (run.analyze().jobs_size() != 1 || run.analyze().jobs(0).id() != "audit") {
+    return InvalidArgument("analyze.jobs: this trainer has the job audit only");
+  }
+  if (run.init().run().empty() || run.init().digest().empty() || !run.init().has_step()) {
+    return InvalidArgument(
+        "init: an audit needs run, step and digest (switchyard audit fills them)");
+  }
+  if (!run.has_model() || !run.has_data()) {
+    return InvalidArgument("an audit needs the model and the data of the run that it audits");
+  }
+  return OkStatus();
+}
+
 // What a sweep file may say and this trainer does not do yet: refused, for it would otherwise train
 // something else than what was asked for.
 Status CheckIsDone(const v1::RunSpec& run) {
-  if (run.kind() != v1::RUN_KIND_TRAIN && run.kind() != v1::RUN_KIND_FINETUNE) {
-    return InvalidArgument("this trainer runs the kinds train and finetune only");
-  }
   if (run.inputs_size() > 0) return InvalidArgument("this trainer reads no inputs");
+  if (run.kind() == v1::RUN_KIND_ANALYZE) return CheckAudit(run);
+  if (run.kind() != v1::RUN_KIND_TRAIN && run.kind() != v1::RUN_KIND_FINETUNE) {
+    return InvalidArgument("this trainer runs the kinds train, finetune and analyze only");
+  }
   for (const std::string_view path :
        {"init.run", "train.parallel", "train.task", "train.trainable", "train.keep_steps",
         "guards.divergence", "guards.router_collapse", "guards.dead_expert", "eval.final"}) {
