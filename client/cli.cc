@@ -34,6 +34,8 @@ struct Options {
   ListOptions list;
   std::string show_id;
   std::string explain_id;
+  std::string audit_id;
+  VerifyResumeOptions verify_resume;
   WatchOptions watch;
   WaitOptions wait;
   std::string fail_on = "any";
@@ -66,6 +68,7 @@ class Program {
     AddSweepVerbs();
     AddReadVerbs();
     AddRunVerbs();
+    AddProofVerbs();
     AddOtherVerbs();
   }
 
@@ -364,6 +367,36 @@ class Program {
         ->type_name("N");
     logs->add_flag("--raw", options_.logs.is_raw,
                    "Bytes as written; not to a terminal, where control characters are escaped");
+  }
+
+  // Verbs that make a run prove something.
+  void AddProofVerbs() {
+    CLI::App* audit =
+        AddVerb("audit", "See whether a run's model depends on later tokens, its batch or padding",
+                "  switchyard audit 3\n"
+                "  switchyard audit router-comparison/3 -o json",
+                [this] { return RunAudit(context_, options_.audit_id); });
+    audit->add_option("RUN", options_.audit_id, "Run with a checkpoint")->required();
+
+    VerifyResumeOptions& verify = options_.verify_resume;
+    CLI::App* resume =
+        AddVerb("verify-resume",
+                "Train a run's spec here with and without interruption, and compare every bit",
+                "  switchyard verify-resume 3\n"
+                "  switchyard verify-resume router-comparison/3 --steps 200 --threads 2",
+                [this] { return RunVerifyResume(context_, options_.verify_resume); });
+    resume->add_option("RUN", verify.run, "Run whose spec is trained")->required();
+    resume->add_option("--steps", verify.steps, "Steps compared, at most the run's")
+        ->check(CLI::Range(uint64_t{2}, uint64_t{1} << 40))
+        ->default_str("40");
+    resume->add_option("--at", verify.at, "Step of the interruptions (default: at random)")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+    resume->add_option("--threads", verify.threads, "Threads of the trainer")
+        ->check(CLI::Range(1, 1024))
+        ->default_str("1");
+    resume->add_option("--trainer", verify.trainer,
+                       "Trainer (default: switchyard-trainer beside this program)");
+    resume->add_flag("--keep", verify.is_kept, "Keep the checkpoints (always after a difference)");
   }
 
   void AddOtherVerbs() {

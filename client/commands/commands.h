@@ -58,6 +58,21 @@ struct WatchOptions {
 };
 int RunWatch(const Context& context, const WatchOptions& options);
 
+// Audits a run's newest checkpoint by a run of kind analyze, waits, and prints the verdict.
+int RunAudit(const Context& context, const std::string& id);
+
+struct VerifyResumeOptions {
+  std::string run;
+  uint64_t steps = 40;  // compared, at most the run's
+  uint64_t at = 0;      // where it is interrupted; 0: at random
+  uint32_t threads = 1;
+  std::string trainer;  // empty: the one beside this program
+  bool is_kept = false;
+};
+// Trains the run's spec here, on this host, without and with interruptions, and compares what comes
+// out bit for bit.
+int RunVerifyResume(const Context& context, const VerifyResumeOptions& options);
+
 enum class FailOn { kAny, kInfra, kNever };
 struct WaitOptions {
   std::vector<std::string> selectors;

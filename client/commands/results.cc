@@ -18,6 +18,23 @@ namespace pb = ::switchyard::v1;
 namespace {
 
 constexpr uint32_t kPageSize = 1000;
+constexpr size_t kGroupedSeriesMax = 16;  // results_service.proto
+
+// A loss or a score of the language model, which means something only with its verdict beside it.
+bool IsOfLanguageModel(const std::string& series) {
+  return series.starts_with("valid/") || series.starts_with("test/") ||
+         series.starts_with("train/nats");
+}
+
+void AppendVerdict(std::vector<ResultMetric>* metrics) {
+  bool is_wanted = false;
+  for (const ResultMetric& metric : *metrics) {
+    if (metric.series == kAuditCausality) return;
+    is_wanted = is_wanted || IsOfLanguageModel(metric.series);
+  }
+  if (!is_wanted || metrics->size() >= kGroupedSeriesMax) return;
+  metrics->push_back({.series = kAuditCausality, .title = "CAUSALITY", .pick = Pick::kLast});
+}
 
 // The asked series, and how the table heads and shows them.
 std::vector<ResultMetric> Metrics(const ResultsOptions& options, const std::string& objective,
@@ -31,6 +48,7 @@ std::vector<ResultMetric> Metrics(const ResultsOptions& options, const std::stri
       const bool has_best = spec::SeriesDirection(series).has_value() || series == objective;
       metrics.push_back({.series = series, .title = series, .pick = has_best ? pick : Pick::kLast});
     }
+    AppendVerdict(&metrics);
     return metrics;
   }
   metrics.push_back({.series = objective, .title = objective, .pick = pick});
@@ -38,6 +56,7 @@ std::vector<ResultMetric> Metrics(const ResultsOptions& options, const std::stri
   metrics.push_back({.series = kUsageEntropy, .title = "ENTROPY", .pick = Pick::kLast});
   metrics.push_back({.series = kParamsTotal, .title = "PARAMS", .pick = Pick::kLast});
   metrics.push_back({.series = kParamsActive, .title = "ACTIVE", .pick = Pick::kLast});
+  AppendVerdict(&metrics);
   return metrics;
 }
 

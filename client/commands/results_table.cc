@@ -29,6 +29,7 @@ std::string Shown(const ResultMetric& metric, double value) {
   if (IsCount(metric.series) && std::isfinite(value) && value >= 0) {
     return FormatCount(static_cast<uint64_t>(std::llround(value)));
   }
+  if (metric.series == kAuditCausality) return CausalityText(value);
   return FormatValue(value);
 }
 
@@ -46,11 +47,13 @@ void AppendAxes(const std::vector<std::string>& axes, Listing* listing) {
 
 // Counts of parameters are the same for every seed and need no deviation.
 bool HasDeviation(const ResultMetric& metric) {
-  return metric.series != kParamsTotal && metric.series != kParamsActive;
+  return metric.series != kParamsTotal && metric.series != kParamsActive &&
+         metric.series != kAuditCausality;
 }
 
 std::string MeanText(const ResultMetric& metric, const GroupedValue& value) {
   if (value.n == 0 && value.non_finite == 0) return "-";
+  if (metric.series == kAuditCausality && value.n > 1 && value.sd > 0) return "mixed";
   std::string text = Shown(metric, value.mean);
   if (value.n > 1 && HasDeviation(metric)) {
     char buffer[32];

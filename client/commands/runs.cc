@@ -237,6 +237,28 @@ const pb::SeriesSummary* FindSummary(const pb::Run& run, std::string_view series
   return nullptr;
 }
 
+std::string CausalityText(double verdict) {
+  return verdict == 0   ? "causal"
+         : verdict == 1 ? "noncausal_training"
+         : verdict == 2 ? "noncausal"
+                        : "?";
+}
+
+std::string DependenceText(double verdict) {
+  return verdict == 0 ? "none" : verdict == 1 ? "training" : verdict == 2 ? "evaluation" : "?";
+}
+
+std::string AuditText(const pb::Run& run) {
+  const pb::SeriesSummary* causality = FindSummary(run, kAuditCausality);
+  const pb::SeriesSummary* batch = FindSummary(run, kAuditBatchDependence);
+  const pb::SeriesSummary* undeclared = FindSummary(run, kAuditUndeclared);
+  if (causality == nullptr || batch == nullptr || undeclared == nullptr) return "";
+  return StrCat(CausalityText(causality->last()),
+                "; depends on the batch: ", DependenceText(batch->last()), " (seen after step ",
+                causality->last_step(),
+                undeclared->last() == 0 ? ")" : "; NOT what its router is declared to be)");
+}
+
 Value PickValue(const pb::Run& run, std::string_view series, Pick pick) {
   const pb::SeriesSummary* summary = FindSummary(run, series);
   if (summary == nullptr) return {};

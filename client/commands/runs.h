@@ -30,6 +30,10 @@ inline constexpr char kStepSeconds[] = "train/step_seconds";
 inline constexpr char kUsageEntropy[] = "routing/usage_entropy_norm";
 inline constexpr char kParamsTotal[] = "model/params_total";
 inline constexpr char kParamsActive[] = "model/params_active";
+// What an audit of the run's model saw (docs/proofs.md): numbers 0, 1, 2.
+inline constexpr char kAuditCausality[] = "audit/causality";
+inline constexpr char kAuditBatchDependence[] = "audit/batch_dependence";
+inline constexpr char kAuditUndeclared[] = "audit/undeclared";
 
 // "active", "stopped_early".
 std::string StateText(v1::RunState state);
@@ -63,6 +67,13 @@ Result<std::string> SingleRun(std::string_view text);
 
 // Nullptr when the run has no point of the series.
 const v1::SeriesSummary* FindSummary(const v1::Run& run, std::string_view series);
+
+// "causal", "noncausal_training" or "noncausal"; "?" for a number that is no verdict.
+std::string CausalityText(double verdict);
+// "none", "training" or "evaluation".
+std::string DependenceText(double verdict);
+// The verdict of a run in a line; empty without an audit.
+std::string AuditText(const v1::Run& run);
 
 enum class Pick { kBest, kLast };
 // Absent without a point. Best of a series without a finite value is its last value.

@@ -63,6 +63,7 @@ std::string RunText(const pb::RunDetail& detail) {
   AppendLine(&out, "state", StateText(run.state()));
   AppendLine(&out, "reason", run.reason());
   AppendLine(&out, "router", run.router());
+  AppendLine(&out, "audit", AuditText(run));
   AppendLine(&out, "worker", run.worker());
   AppendLine(&out, "seed", std::to_string(run.seed()));
   AppendLine(&out, "step", StrCat(run.step(), "/", run.steps_total()));

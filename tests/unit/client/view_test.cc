@@ -129,6 +129,29 @@ TEST(ResultRows, KeepTheOrderOfTheCoordinator) {
   EXPECT_EQ(listing.rows[1][0].value.ToText(), "demo/2");
 }
 
+// A loss stands beside the verdict on its model, in words; groups that differ say so.
+TEST(ResultRows, ShowTheVerdictOfTheAudit) {
+  ResultTable table = Results();
+  table.metrics.push_back({.series = kAuditCausality, .title = "CAUSALITY"});
+  const std::optional<double> verdicts[] = {0, 1, 2, std::nullopt};
+  for (size_t i = 0; i < 4; ++i) table.rows[i].values.push_back(verdicts[i]);
+  const std::string text = RenderTable(RunResultsListing(table), 0);
+  for (const char* line : {"2.5           noncausal\n", "3              causal\n",
+                           "NaN  noncausal_training\n", "-                   -\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+  const auto group = [](double mean, double sd) {
+    return GroupRow{.key = {"smoe"},
+                    .runs = 2,
+                    .values = {{.n = 2, .mean = 2, .best = 2, .best_run = "demo/1"},
+                               {.n = 2, .mean = mean, .sd = sd}}};
+  };
+  const std::string groups = RenderTable(
+      GroupListing({"model.moe.router.kind"}, table.metrics, {group(2, 0), group(1, 1.4)}), 0);
+  EXPECT_NE(groups.find("noncausal"), std::string::npos) << groups;
+  EXPECT_NE(groups.find("mixed"), std::string::npos) << groups;
+}
+
 WatchView View() {
   return {.fleet = "1 worker, 2 of 2 slots busy",
           .sweeps = {{.name = "demo",
