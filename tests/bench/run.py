@@ -70,22 +70,37 @@ def corpus():
     return folder
 
 
-def train(spec, threads, skip=10):
-    """Tokens per second of a trainer run, over the median step after `skip`."""
+def measured(command, allowed=(0,), **kwargs):
+    """Standard output and peak resident megabytes of a process of its own."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen([str(c) for c in command], stdout=out, stderr=err, **kwargs)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        if process.returncode not in allowed:
+            sys.exit(f"{command[0]} ended with {process.returncode}: {err.read()[-1000:]}")
+        return out.read(), usage.ru_maxrss / 1024
+
+
+def train(spec, threads, skip=10, stop_at=None):
+    """Of a trainer run: tokens per second over all steps after `skip`, of its best step, and its peak megabytes.
+
+    A run that is stopped has no audit behind its last step, which is no part of a step and has a model of its own.
+    """
     path = pathlib.Path(tempfile.mkstemp(suffix=".json")[1])
     path.write_text(json.dumps(spec))
-    result = subprocess.run([str(BIN / "switchyard-trainer"), "--spec", str(path), "--threads", str(threads)], capture_output=True, text=True,
-                            env={**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)})
+    stop = ["--stop-at", stop_at] if stop_at else []
+    text, peak = measured([BIN / "switchyard-trainer", "--spec", path, "--threads", threads, *stop], allowed=(0, 75),
+                          env={**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)})
     path.unlink()
-    if result.returncode != 0:
-        sys.exit(f"trainer ended with {result.returncode}: {result.stderr[-1000:]}")
     seconds = []
-    for line in result.stdout.splitlines():
+    for line in text.splitlines():
         event = json.loads(line) if line.startswith("{") else {}
         if event.get("t") == "m" and "train/step_seconds" in event.get("s", {}):
             seconds.append(event["s"]["train/step_seconds"])
     tokens = spec["train"]["batch"] * spec["train"]["target_len"]
-    return tokens * len(seconds[skip:]) / sum(seconds[skip:]), tokens / min(seconds[skip:])
+    return tokens * len(seconds[skip:]) / sum(seconds[skip:]), tokens / min(seconds[skip:]), peak
 
 
 def bench_train():
@@ -98,7 +113,7 @@ def bench_train():
                 "train": {"steps": 80, "batch": 8, "target_len": 128, "memory_len": 128, "optimizer": {"adam": {"lr": 0.001}}, "clip_norm": 0.25},
                 "eval": {"max_tokens": 2048}}
         theirs = peer("train_pytorch.py", 1, 60, router)
-        ours, _ = train(spec, 1)
+        ours, _, _ = train(spec, 1)
         other = float(theirs.get("tokens_per_s", 0))
         row(f"train TXL L4 d128 E8 K2 {router}, 8 x 128 tokens, 1 thread, fp32", f"{ours:,.0f}", "tokens/s",
             f"PyTorch {other:,.0f} tokens/s" if other else "", f"{ours / other:.2f}x" if other else "")
@@ -106,6 +121,7 @@ def bench_train():
 
 
 def bench_step():
+    """A whole training step beside the best of transformers, and the peak memory of each in a process of its own."""
     folder = corpus()
     for precision, name in (("PRECISION_FP32", "fp32"), ("PRECISION_BF16", "bf16")):
         spec = {"kind": "RUN_KIND_TRAIN", "seed": 1,
@@ -113,35 +129,37 @@ def bench_step():
                 "model": {"decoder": {"layers": 4, "d_model": 352, "heads": 8, "d_inner": 512},
                           "moe": {"layers": [0, 1, 2, 3], "experts": 16, "top_k": 2, "router": {"smoe": {}, "gate_norm": "GATE_NORM_SOFTMAX_FULL_RENORM"},
                                   "losses": [{"id": "hf_mixtral", "coef": 0.01}]}},
-                "train": {"steps": 12, "batch": 8, "target_len": 256, "optimizer": {"adamw": {"lr": 0.0001}}, "clip_norm": 1.0, "precision": precision},
+                "train": {"steps": 1000, "batch": 8, "target_len": 256, "optimizer": {"adamw": {"lr": 0.0001}}, "clip_norm": 1.0, "precision": precision},
                 "eval": {"max_tokens": 2048}}
-        best_peer, which = 0.0, ""
+        best, which, others = 0.0, "", []
         for how in ("eager", "grouped_mm", "compile"):
-            other = float(peer("step_transformers.py", 2, name, how).get("tokens_per_s", 0))
-            if other > best_peer:
-                best_peer, which = other, how
-        _, ours = train(spec, 2, skip=2)
-        row(f"step decoder L4 d352 E16 K2 f512, 8 x 256 tokens, 2 threads, {name}", f"{ours:,.0f}", "tokens/s",
-            f"transformers {which} {best_peer:,.0f} tokens/s" if best_peer else "", f"{ours / best_peer:.2f}x" if best_peer else "")
+            said = peer("step_transformers.py", 2, name, how)
+            if not said:
+                continue
+            rate = float(said["tokens_per_s"])
+            others.append(f"{how} {rate:,.0f} tokens/s {float(said['peak_mb']):,.0f} MB")
+            if rate > best:
+                best, which = rate, how
+        _, ours, peak = train(spec, 2, skip=2, stop_at=14)
+        row(f"step decoder L4 d352 E16 K2 f512, 8 x 256 tokens, AdamW, clipping, 2 threads, {name}, best step", f"{ours:,.0f}", "tokens/s",
+            "transformers: " + ", ".join(others) if others else "", f"{ours / best:.2f}x of {which}; " * bool(best) + f"peak {peak:,.0f} MB")
     shutil.rmtree(folder)
 
 
 def bench_layer():
     """The MoE layer beside its bare matrix products (the floor, same process) and the best of transformers."""
-    peers = {how: peer("layer_transformers.py", 2, how) for how in ("eager", "grouped_mm", "compile")}
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}  # as the trainer sets it
-    result = subprocess.run([str(BENCH / "moe_layer_bench"), "2"], capture_output=True, text=True, env=environment)
-    if result.returncode != 0:
-        sys.exit(result.stderr)
-    for line in result.stdout.splitlines():
-        ours = dict(re.findall(r"(\w+)=(\S+)", line))
-        if "layer_ms" not in ours:
-            continue
-        times = {how: float(values[f"E{ours['E']}_ms"]) for how, values in peers.items() if f"E{ours['E']}_ms" in values}
-        how = min(times, key=times.get, default="")
-        row(f"MoE layer E{ours['E']} K{ours['K']} d{ours['d']} f{ours['f']}, {ours['N']} tokens, forward and backward, 2 threads, fp32", ours["layer_ms"], "ms",
-            f"transformers {how} {times[how]:.1f} ms" if how else "",
-            f"{ours['ratio']} of its bare products ({ours['floor_ms']} ms); " + (f"{times[how] / float(ours['layer_ms']):.2f}x" if how else ""))
+    for name in ("fp32", "bf16"):
+        peers = {how: peer("layer_transformers.py", 2, how, name) for how in ("eager", "grouped_mm", "compile")}
+        for experts in (16, 64):
+            text, peak = measured([BENCH / "moe_layer_bench", 2, 5, name, experts], env=environment)
+            ours = dict(re.findall(r"(\w+)=(\S+)", text.splitlines()[-1]))
+            times = {how: float(values[f"E{experts}_ms"]) for how, values in peers.items() if f"E{experts}_ms" in values}
+            how = min(times, key=times.get, default="")
+            row(f"MoE layer E{ours['E']} K{ours['K']} d{ours['d']} f{ours['f']}, {ours['N']} tokens, forward and backward, 2 threads, {name}",
+                ours["layer_ms"], "ms", f"transformers {how} {times[how]:.1f} ms" if how else "",
+                f"{ours['ratio']} of its bare products ({ours['floor_ms']} ms); peak {peak:,.0f} MB"
+                + (f"; {times[how] / float(ours['layer_ms']):.2f}x" if how else ""))
 
 
 def sleeping_sweep(cluster, name, cells):

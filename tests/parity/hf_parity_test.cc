@@ -213,10 +213,24 @@ TEST_P(SharedCheckpoint, HasTheStoredLogits) {
   EXPECT_EQ(notices.empty(), prefix.empty()) << "only the Llama files hold rotary tables";
 
   const auto json = nlohmann::json::parse(std::ifstream(folder / (prefix + "logits.json")));
+  const auto all_experts = nlohmann::json::parse(std::ifstream(kGolden + "shared_experts.json"));
+  const auto experts = all_experts.value(GetParam().name, nlohmann::json::object());
   const c10::NoGradGuard no_grad;
   for (size_t s = 0; s < json.at("sequences").size(); ++s) {
     const auto ids = json.at("sequences")[s].get<std::vector<int64_t>>();
     const at::Tensor tokens = at::tensor(ids, at::kLong).unsqueeze(0);
+    // The same experts as transformers, in the same order
+    // (tests/parity/make_shared_expert_fixtures.py).
+    for (const LayerRouting& routing :
+         model->Forward(tokens, tokens, {.wants_routing = true}, nullptr, 0).routing) {
+      if (experts.empty()) continue;
+      const auto chosen =
+          experts.at(std::to_string(routing.layer))[s].get<std::vector<std::vector<int64_t>>>();
+      for (size_t t = 0; t < chosen.size(); ++t) {
+        EXPECT_TRUE(routing.expert_ids[static_cast<int64_t>(t)].equal(at::tensor(chosen[t])))
+            << "layer " << routing.layer << ", sequence " << s << ", position " << t;
+      }
+    }
     const at::Tensor logits = model->Logits(tokens, {}, nullptr, 0)[0];
     const auto rows = json.at("logits")[s].get<std::vector<std::vector<double>>>();
     for (size_t t = 0; t < rows.size(); ++t) {

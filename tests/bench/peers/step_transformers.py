@@ -2,6 +2,7 @@
 
 usage: step_transformers.py [threads] [fp32|bf16] [eager|grouped_mm|compile] [repeats]
 """
+import resource
 import sys
 import time
 
@@ -38,4 +39,5 @@ for i in range(repeats + 2):
     step()
     times.append(time.perf_counter() - start)
 best = min(times[2:])
-print(f"transformers step {sys.argv[2] if len(sys.argv) > 2 else 'fp32'} {how} threads={threads} ms={best * 1e3:.0f} tokens_per_s={ids.numel() / best:.0f}")
+print(f"transformers step {sys.argv[2] if len(sys.argv) > 2 else 'fp32'} {how} threads={threads} ms={best * 1e3:.0f} tokens_per_s={ids.numel() / best:.0f} "
+      f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
