@@ -81,9 +81,8 @@ class Values(unittest.TestCase):
         refused = cluster.cli("results", name, "--metric", "valid/odd", "--best", check=False)
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn("valid/odd", refused.stderr)
-        kept = {int(c["step"]): c for c in cluster.json("show", f"{name}/1")["checkpoints"] if c["state"] == "published"}
-        self.assertEqual(set(kept), {2, 3}, "the best and the last")
-        self.assertEqual(float(kept[2]["score"]), 20)
+        kept = {int(c["step"]) for c in cluster.json("show", f"{name}/1")["checkpoints"] if c["state"] == "published"}
+        self.assertEqual(kept, {2, 3}, "the best and the last")
         cluster.stop("coordinator")
 
     def test_a_nan_stalls_the_search(self):
