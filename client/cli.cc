@@ -9,6 +9,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/completion.h"
 #include "client/exit_code.h"
+#include "client/verb_options.h"
 #include "common/base/strings.h"
 
 namespace switchyard::client {
@@ -42,6 +43,10 @@ struct Options {
   LogsOptions logs;
   ResultsOptions results;
   MetricsOptions metrics;
+  ExportOptions export_options;
+  ImportOptions import_options;
+  PlotOptions plot;
+  ReportOptions report;
   ControlOptions control;
   ControlWorkerOptions control_worker;
   bool with_dependencies = false;
@@ -67,6 +72,8 @@ class Program {
     AddCommon(&app_);
     AddSweepVerbs();
     AddReadVerbs();
+    AddPictureVerbs();
+    AddExchangeVerbs();
     AddRunVerbs();
     AddProofVerbs();
     AddOtherVerbs();
@@ -340,6 +347,41 @@ class Program {
         ->add_option("--points", options_.metrics.points_max,
                      "About as many points at most, extremes kept; 0: all")
         ->default_str("0");
+  }
+
+  void AddPictureVerbs() {
+    AddPlotOptions(AddVerb("plot", "Draw a sweep's results: in the terminal, as SVG or as PNG",
+                           "  switchyard plot last\n"
+                           "  switchyard plot last --metric train/nats_per_token --band range\n"
+                           "  switchyard plot last --kind heatmap --by router\n"
+                           "  switchyard plot last --kind pareto --out front.svg\n"
+                           "  switchyard plot last --with baseline --out curves.png",
+                           [this] { return RunPlot(context_, options_.plot); }),
+                   &options_.plot);
+    AddReportOptions(AddVerb("report", "Write one HTML file about a sweep",
+                             "  switchyard report last --html report.html\n"
+                             "  switchyard report last --html - > report.html",
+                             [this] { return RunReport(context_, options_.report); }),
+                     &options_.report);
+  }
+
+  void AddExchangeVerbs() {
+    AddExportOptions(AddVerb("export", "Write a sweep's runs and curves for other programs",
+                             "  switchyard export last --format csv --out results\n"
+                             "  switchyard export last --format tensorboard --out board "
+                             "--series valid/bits_per_byte\n"
+                             "  switchyard export last --format mlflow --out exported "
+                             "--where 'state = \"succeeded\"'",
+                             [this] { return RunExport(context_, options_.export_options); }),
+                     &options_.export_options);
+    AddImportOptions(AddVerb("import", "Keep curves of a CSV file, to be drawn beside a sweep's",
+                             "  switchyard import baseline.csv\n"
+                             "  switchyard import log.csv --name paper --metric Value "
+                             "--rename Value=valid/bits_per_byte\n"
+                             "  switchyard import --list\n"
+                             "  switchyard plot last --with baseline",
+                             [this] { return RunImport(context_, options_.import_options); }),
+                     &options_.import_options);
   }
 
   void AddRunVerbs() {

@@ -112,6 +112,50 @@ struct MetricsOptions {
 };
 int RunMetrics(const Context& context, const MetricsOptions& options);
 
+struct ExportOptions {
+  std::string sweep;
+  std::string format;               // csv, jsonl, tensorboard, mlflow
+  std::string out;                  // folder, which is not there yet
+  std::string where;                // expression that runs satisfy; empty: all
+  std::vector<std::string> series;  // curves written; empty: all
+};
+int RunExport(const Context& context, const ExportOptions& options);
+
+struct ImportOptions {
+  std::string file;  // CSV; "-": standard input
+  std::string name;  // of the set; empty: made from the file's name
+  std::vector<std::string> metrics;
+  std::vector<std::string> renames;  // OLD=NEW
+  bool replaces = false;
+  bool lists = false;   // lists what was imported instead
+  std::string removed;  // name of a set that is removed instead
+};
+int RunImport(const Context& context, const ImportOptions& options);
+
+struct PlotOptions {
+  std::string sweep;
+  std::string kind = "curve";  // curve, bar, scatter, pareto, heatmap, parallel
+  std::string metric;          // empty: the objective
+  std::string x;
+  std::vector<std::string> by;
+  std::string band = "sd";  // none, sd, range, ci
+  std::string where;
+  std::vector<std::string> with;  // imported sets
+  std::string title;
+  std::string out;  // .svg or .png; empty: the terminal
+  bool has_log_x = false;
+  bool has_log_y = false;
+};
+int RunPlot(const Context& context, const PlotOptions& options);
+
+struct ReportOptions {
+  std::string sweep;
+  std::string html;  // file; "-": standard output
+  std::string where;
+  std::vector<std::string> with;  // imported sets
+};
+int RunReport(const Context& context, const ReportOptions& options);
+
 // Numbers of switchyard.v1.Action.
 enum class RunAction { kCancel = 1, kKill = 2, kPause = 3, kResume = 4, kPrune = 5, kPriority = 6 };
 struct ControlOptions {

@@ -15,7 +15,7 @@ TOP_LEVEL = {"CMakeLists.txt", "CMakePresets.json", "CHANGELOG.md", "README.md",
 
 # Folder -> layer; the longest matching prefix counts. Same numbers as cmake/SwitchyardTargets.cmake.
 LAYERS = {
-    "common/base": 0, "switchyard/v1": 1, "common": 2, "server/scheduler": 2, "server/search": 2,
+    "common/base": 0, "switchyard/v1": 1, "switchyard/export": 1, "common": 2, "server/scheduler": 2, "server/search": 2,
     "worker/agent/agent_state": 2, "server/store": 3, "server/results": 3, "server/metrics": 3, "server/api": 3,
     "worker/model": 3, "worker/data": 3, "server/app": 4, "worker/agent": 4, "worker/dist": 4, "worker/train": 4,
     "worker/eval": 4, "worker/analysis": 4, "worker/trainer": 4, "client": 5, "tests": 6,
