@@ -1,7 +1,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -9,45 +8,17 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "client/cli.h"
 #include "client/connection.h"
 #include "client/exit_code.h"
 #include "common/base/file.h"
 #include "common/base/strings.h"
 #include "tests/unit/client/fake_server.h"
+#include "tests/unit/client/invoke.h"
 
 namespace switchyard::client {
 namespace {
 
 using ::testing::HasSubstr;
-
-struct Ran {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-// The program in this process. Sleeps do not sleep; the environment is empty unless given.
-Ran Invoke(const std::vector<std::string>& arguments, bool is_terminal = false) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const Console console{.out = &out,
-                        .err = &err,
-                        .out_is_terminal = is_terminal,
-                        .size = [] { return TerminalSize{.columns = 120, .rows = 30}; },
-                        .sleep = [](int) {}};
-  const auto no_environment = [](const char*) -> const char* { return nullptr; };
-  Ran ran;
-  ran.code = RunCli(arguments, console, no_environment);
-  ran.out = out.str();
-  ran.err = err.str();
-  return ran;
-}
-
-Ran RunOn(const FakeServer& server, std::vector<std::string> arguments, bool is_terminal = false) {
-  arguments.insert(arguments.end(), {"--server", server.address()});
-  return Invoke(arguments, is_terminal);
-}
 
 class SweepFile {
  public:

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include <grpcpp/grpcpp.h>
@@ -59,7 +60,7 @@ class World {
     const bool is_done = polls_++ >= script_.polls_until_done;
     pb::Sweep sweep;
     sweep.set_id(kSweepId);
-    sweep.set_name(script_.has_name_with_escape ? "demo\x1b[2J" : "demo");
+    sweep.set_name((script_.has_name_with_escape ? "demo\x1b[2J" : "demo") + script_.hostile_text);
     sweep.set_project("default");
     sweep.set_state(is_done ? pb::SWEEP_STATE_COMPLETED : pb::SWEEP_STATE_ACTIVE);
     sweep.set_cells(3);
@@ -87,7 +88,7 @@ class World {
     const bool is_failed = script_.has_failed_run && number == kRuns;
     pb::Run run;
     run.set_id(RunId(number));
-    run.set_name(StrCat("demo/", number));
+    run.set_name(StrCat("demo", script_.hostile_text, "/", number));
     run.set_sweep_id(kSweepId);
     run.set_number(number);
     const bool is_running = !is_done() && number > 2 && !is_failed;
@@ -96,12 +97,12 @@ class World {
                                : pb::RUN_STATE_SUCCEEDED);
     pb::AxisValue* column = run.add_columns();
     column->set_axis("model.moe.router.kind");
-    column->set_value(kRouters[(number - 1) % 3]);
+    column->set_value(kRouters[(number - 1) % 3] + script_.hostile_text);
     run.set_seed((number - 1) / 3 + 1);
     run.set_attempts(1);
     run.set_step(is_running ? 50 : 100);
     run.set_steps_total(100);
-    run.set_reason(is_failed ? "exit code 5" : "");
+    run.set_reason((is_failed ? "exit code 5" : "") + script_.hostile_text);
     run.set_router(kRouters[(number - 1) % 3]);
     run.set_worker("host1");
     return run;
@@ -109,12 +110,15 @@ class World {
 
   void AddSummary(pb::Run* run, const std::string& series) const {
     const bool is_objective = series == "valid/bits_per_byte";
-    if (!is_objective && series != "train/tokens_per_second" && series != "train/lr") return;
+    static const std::set<std::string> kKnown = {"train/tokens_per_second", "train/lr",
+                                                 "train/nats_per_token", "routing/expert_load"};
+    if (!is_objective && !kKnown.contains(series)) return;
     pb::SeriesSummary* summary = run->add_summary();
     summary->set_name(series);
     summary->set_count(3);
     summary->set_last_step(100);
-    const double value = is_objective ? 2.0 + 0.25 * static_cast<double>(run->number()) : 11400;
+    double value = is_objective ? 2.0 + 0.25 * static_cast<double>(run->number()) : 11400;
+    if (series == "train/nats_per_token") value = 2;  // and 2.5 at last
     // The fifth run has diverged.
     const bool is_diverged = is_objective && run->number() == 5;
     summary->set_last(is_diverged ? std::numeric_limits<double>::quiet_NaN() : value + 0.5);
@@ -193,7 +197,8 @@ class Sweeps final : public pb::SweepService::Service {
     const std::string& name = request->sweep();
     if (name != "demo" && name != "last" && name != kSweepId) return NotThere(name);
     *response = world_.NextSweep();
-    response->mutable_spec()->set_name("demo");
+    response->mutable_spec()->set_name("demo" + world_.script().hostile_text);
+    response->mutable_spec()->set_notes(world_.script().hostile_text);
     pb::GridAxis* axis = response->mutable_spec()->mutable_space()->add_grid();
     axis->set_id("model.moe.router.kind");
     for (const char* value : {"dense", "smoe", "hash"}) axis->add_values()->set_scalar(value);
@@ -253,6 +258,7 @@ class Runs final : public pb::RunService::Service {
     response->add_history("queued");
     response->mutable_spec()->set_kind(pb::RUN_KIND_TRAIN);
     response->mutable_spec()->mutable_train()->set_steps(100);
+    response->mutable_spec()->mutable_model();
     return grpc::Status::OK;
   }
   grpc::Status ControlRun(ServerContext*, const pb::ControlRunRequest* request,
@@ -330,10 +336,22 @@ class Results final : public pb::ResultsService::Service {
   grpc::Status GetCurve(ServerContext*, const pb::GetCurveRequest* request,
                         pb::GetCurveResponse* response) override {
     SWITCHYARD_BEGIN("GetCurve");
+    const bool is_load = request->series() == "routing/expert_load";
     const bool is_vector = request->series() == "routing/usage_entropy_norm";
-    if (!is_vector && request->series() != "train/nats_per_token") {
+    if (!is_vector && !is_load && request->series() != "train/nats_per_token") {
       return NotThere(request->series());
     }
+    if (is_load) {
+      // The summary says that its last point is at step 100: two layers of three experts.
+      response->add_shape(2);
+      response->add_shape(3);
+      pb::Point* point = response->add_points();
+      point->set_step(100);
+      point->set_attempt(1);
+      for (const float value : {0.0F, 1.0F, 2.0F, 1.0F, 1.5F, 0.5F}) point->add_values(value);
+      return grpc::Status::OK;
+    }
+    if (is_vector) response->add_shape(2);
     for (uint64_t step = 10; step <= 50; step += 10) {
       if (step < request->from_step()) continue;
       pb::Point* point = response->add_points();
@@ -358,6 +376,10 @@ class Results final : public pb::ResultsService::Service {
     series->set_last(2.5);
     series->set_last_step(50);
     series->set_count(5);
+    series = response->add_series();
+    series->set_name("routing/expert_load");
+    series->set_count(1);
+    series->set_last_step(100);
     return grpc::Status::OK;
   }
 

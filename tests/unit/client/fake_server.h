@@ -21,6 +21,8 @@ class FakeServer {
     bool sweep_exists = false;  // SubmitSweep says the document was there
     bool has_name_with_escape = false;
     bool lacks_output = false;  // ReadLog never comes to the end
+    // Put into every text that comes from outside: names, values of axes, reasons, notes.
+    std::string hostile_text;
   };
 
   explicit FakeServer(const Script& script);
