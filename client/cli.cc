@@ -32,6 +32,8 @@ struct Options {
   SubmitOptions submit;
   PlanOptions plan;
   PreviewOptions preview;
+  ExtendOptions extend;
+  ForkOptions fork;
   ListOptions list;
   std::string show_id;
   std::string explain_id;
@@ -204,6 +206,7 @@ class Program {
         ->check(CLI::NonNegativeNumber)
         ->default_str("0.1");
 
+    AddChangeVerbs();
     AddControl("cancel", RunAction::kCancel, "Stop runs gracefully, with a checkpoint",
                "  switchyard cancel last\n"
                "  switchyard cancel router-comparison/3-9 --reason \"wrong lr\"\n"
@@ -240,6 +243,36 @@ class Program {
         ->check(CLI::IsMember({"any", "infra", "never"}))
         ->type_name("WHICH")
         ->default_str("any");
+  }
+
+  void AddChangeVerbs() {
+    CLI::App* extend = AddVerb("extend", "Add cells or seeds to a sweep; nothing is renumbered",
+                               "  switchyard extend router-comparison sweep.yaml\n"
+                               "  switchyard extend last --replicates +5",
+                               [this] { return RunExtend(context_, options_.extend); });
+    extend->add_option("SWEEP", options_.extend.sweep, "Name, id or last")->required();
+    extend->add_option("FILE", options_.extend.file,
+                       "The sweep's file with more in it, and nothing else changed");
+    AddOverrides(extend, &options_.extend.overrides);
+    extend
+        ->add_option("--replicates", options_.extend.replicates,
+                     "So many seeds more, the smallest that are not used")
+        ->transform([](std::string text) {
+          if (!text.empty() && text[0] == '+') text.erase(0, 1);
+          return text;
+        })
+        ->type_name("+N");
+
+    CLI::App* fork = AddVerb("fork", "Go on from a checkpoint of a run as a run of its own",
+                             "  switchyard fork router-comparison/3 --at 1000 --set "
+                             "train.optimizer.adam.lr=1e-4",
+                             [this] { return RunFork(context_, options_.fork); });
+    fork->add_option("RUN", options_.fork.run, "SWEEP/N, a number of the last sweep, or an id")
+        ->required();
+    fork->add_option("--at", options_.fork.step, "Step of a checkpoint that is kept")
+        ->type_name("STEP")
+        ->required();
+    AddOverrides(fork, &options_.fork.overrides);
   }
 
   CLI::App* AddControl(const char* name, RunAction action, const char* help, const char* examples) {

@@ -151,6 +151,8 @@ SWITCHYARD_CLIENT_CALL(SweepService, sweeps, GetSweep, GetSweepRequest, Sweep)
 SWITCHYARD_CLIENT_CALL(SweepService, sweeps, ControlSweep, ControlSweepRequest,
                        ControlSweepResponse)
 SWITCHYARD_CLIENT_CALL(SweepService, sweeps, RetryRuns, RetryRunsRequest, RetryRunsResponse)
+SWITCHYARD_CLIENT_CALL(SweepService, sweeps, ExtendSweep, ExtendSweepRequest, ExtendSweepResponse)
+SWITCHYARD_CLIENT_CALL(SweepService, sweeps, ForkRun, ForkRunRequest, SubmitSweepResponse)
 SWITCHYARD_CLIENT_CALL(RunService, runs, ListRuns, ListRunsRequest, ListRunsResponse)
 SWITCHYARD_CLIENT_CALL(RunService, runs, GetRun, GetRunRequest, RunDetail)
 SWITCHYARD_CLIENT_CALL(RunService, runs, ControlRun, ControlRunRequest, ControlRunResponse)

@@ -16,6 +16,9 @@ class ControlWorkerRequest;
 class ControlWorkerResponse;
 class ExplainRunRequest;
 class ExplainRunResponse;
+class ExtendSweepRequest;
+class ExtendSweepResponse;
+class ForkRunRequest;
 class GetCurveRequest;
 class GetCurveResponse;
 class GetRunRequest;
@@ -84,6 +87,8 @@ class Connection {
   Status GetSweep(const v1::GetSweepRequest& request, v1::Sweep* response);
   Status ControlSweep(const v1::ControlSweepRequest& request, v1::ControlSweepResponse* response);
   Status RetryRuns(const v1::RetryRunsRequest& request, v1::RetryRunsResponse* response);
+  Status ExtendSweep(const v1::ExtendSweepRequest& request, v1::ExtendSweepResponse* response);
+  Status ForkRun(const v1::ForkRunRequest& request, v1::SubmitSweepResponse* response);
   Status ListRuns(const v1::ListRunsRequest& request, v1::ListRunsResponse* response);
   Status GetRun(const v1::GetRunRequest& request, v1::RunDetail* response);
   Status ControlRun(const v1::ControlRunRequest& request, v1::ControlRunResponse* response);

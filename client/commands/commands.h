@@ -40,6 +40,21 @@ struct SubmitOptions {
 };
 int RunSubmit(const Context& context, const SubmitOptions& options);
 
+struct ExtendOptions {
+  std::string sweep;
+  std::string file;  // empty: `replicates`
+  std::vector<std::string> overrides;
+  uint32_t replicates = 0;  // seeds more
+};
+int RunExtend(const Context& context, const ExtendOptions& options);
+
+struct ForkOptions {
+  std::string run;
+  uint64_t step = 0;
+  std::vector<std::string> overrides;
+};
+int RunFork(const Context& context, const ForkOptions& options);
+
 struct ListOptions {
   std::string sweep;  // empty: sweeps; else a selector whose runs are listed
   bool with_finished = false;

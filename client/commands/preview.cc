@@ -143,23 +143,32 @@ int RunPreview(const Context& context, const PreviewOptions& options) {
   }
   std::vector<spec::Fault> faults;
   const std::shared_ptr<const spec::SweepPlan> plan = spec::SweepPlan::Make(spec, &faults);
-  if (plan == nullptr || !faults.empty()) {
-    return context.Fail(InvalidArgument(spec::ToString(faults)));
+  if (plan == nullptr) {
+    return context.Fail(
+        InvalidArgument(faults.empty() ? StrCat(options.file, ": every stage needs another sweep")
+                                       : spec::ToString(faults)));
   }
+  // Its own, or those of its first stage.
+  const pb::StageSpec* first = nullptr;
+  for (const pb::StageSpec& stage : spec.stages()) {
+    if (first == nullptr && !stage.has_needs()) first = &stage;
+  }
+  const pb::StrategySpec& strategy = first == nullptr ? spec.strategy() : first->strategy();
+  const pb::ObjectiveSpec& objective = first == nullptr ? spec.objective() : first->objective();
   if (!plan->is_drawn()) {
     return context.Fail(InvalidArgument(
         StrCat(options.file,
                ": the sweep has no strategy that draws, so every cell runs to its end; "
                "`plan` shows them")));
   }
-  if (spec.strategy().has_external()) {
+  if (strategy.has_external()) {
     return context.Fail(
         InvalidArgument(StrCat(options.file, ": strategy external chooses its cells elsewhere")));
   }
   const bool is_maximized =
-      spec.objective().goal() == pb::GOAL_MAXIMIZE ||
-      (spec.objective().goal() == pb::GOAL_UNSPECIFIED &&
-       spec::SeriesDirection(spec.objective().metric()) == spec::Direction::kMaximize);
+      objective.goal() == pb::GOAL_MAXIMIZE ||
+      (objective.goal() == pb::GOAL_UNSPECIFIED &&
+       spec::SeriesDirection(objective.metric()) == spec::Direction::kMaximize);
   Result<std::unique_ptr<search::Search>> search = api::MakeSearch(spec, plan, is_maximized);
   if (!search.ok()) return context.Fail(search.status());
   const search::Settings& settings = (*search)->settings();

@@ -79,7 +79,7 @@ std::vector<StageGroup> ExpandStage(const v1::SweepSpec& sweep, const v1::StageS
                                     std::vector<Fault>* faults, uint64_t cells_checked = 1000);
 
 // Every fault of a sweep. The plan of a sweep without stages or of the first stage without `needs`;
-// null when there are faults.
+// null when there are faults, or every stage needs another one and the first ones another sweep.
 std::unique_ptr<SweepPlan> CheckStages(const v1::SweepSpec& sweep, std::vector<Fault>* faults,
                                        uint64_t cells_checked);
 

@@ -34,6 +34,8 @@ enum class Method : uint8_t {
   kGetSweep,
   kControlSweep,
   kRetryRuns,
+  kExtendSweep,
+  kForkRun,
   kAsk,
   kTell,
   kListRuns,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/spec/change.h"
 #include "server/api/batch.h"
 #include "server/api/strategy.h"
 #include "server/scheduler/decision.h"
@@ -108,6 +109,19 @@ struct RetryReply {
   uint64_t runs_made = 0;
 };
 
+// More cells and seeds for a sweep.
+struct ExtendInput {
+  SweepId sweep;
+  std::shared_ptr<const Expansion> old;  // what the sweep is of, as it was read
+  std::shared_ptr<const Expansion> extended;
+  std::vector<spec::StageExtension> extensions;  // from the one to the other
+  std::string request_id;
+};
+struct ExtendReply {
+  store::SweepInfo sweep;  // that holds them: of an ended one, a child
+  bool existed = false;    // it had all of them
+};
+
 // Of a sweep with strategy external.
 struct AskReply {
   std::vector<search::CellReport> cells;
@@ -155,6 +169,7 @@ class Core {
   virtual void Submit(SubmitInput input, Callback<SubmitReply> done) = 0;
   virtual void Steer(SteerInput input, Callback<uint64_t> runs_affected) = 0;
   virtual void Retry(RetryInput input, Callback<RetryReply> done) = 0;
+  virtual void Extend(ExtendInput input, Callback<ExtendReply> done) = 0;
   virtual void Ask(SweepId sweep, uint64_t since, Callback<AskReply> done) = 0;
   virtual void Tell(TellInput input, Callback<TellReply> done) = 0;
   virtual void Pin(scheduler::PinCheckpoint event, Callback<uint64_t> done) = 0;

@@ -7,8 +7,11 @@
 #include "common/base/strings.h"
 #include "common/spec/accounting.h"
 #include "common/spec/canonical.h"
+#include "common/spec/change.h"
 #include "common/spec/fault.h"
 #include "common/spec/series.h"
+#include "common/spec/space.h"
+#include "common/spec/stage.h"
 #include "common/spec/sweep_plan.h"
 #include "server/api/strategy.h"
 #include "switchyard/v1/spec.pb.h"
@@ -42,8 +45,8 @@ std::string PrimaryMetric(const pb::RunSpec& run) {
   }
 }
 
-pb::ObjectiveSpec ResolveObjective(const pb::SweepSpec& sweep, const pb::RunSpec& run) {
-  pb::ObjectiveSpec objective = sweep.objective();
+pb::ObjectiveSpec ResolveObjective(const pb::ObjectiveSpec& written, const pb::RunSpec& run) {
+  pb::ObjectiveSpec objective = written;
   if (objective.metric().empty()) objective.set_metric("valid/primary");
   objective.set_metric(spec::ResolvePrimary(objective.metric(), PrimaryMetric(run)));
   if (objective.goal() == pb::GOAL_UNSPECIFIED) {
@@ -99,15 +102,31 @@ scheduler::RunPolicy PolicyOf(const pb::PolicySpec& policy, const pb::ObjectiveS
   if (policy.checkpoint().has_keep_last()) out.keep_last = policy.checkpoint().keep_last();
   if (policy.checkpoint().has_keep_best()) out.keep_best = policy.checkpoint().keep_best();
   out.is_maximized = objective.goal() == pb::GOAL_MAXIMIZE;
+  out.objective = objective.metric();
+  out.is_objective_last = objective.value() == pb::OBJECTIVE_VALUE_LAST;
   return out;
 }
 
+// The checkpoint of another run that it begins with: of several, the first one.
+std::optional<scheduler::PlannedRun::Start> StartOf(const pb::RunSpec& run) {
+  const bool has_inputs = run.inputs_size() > 0;
+  if (!has_inputs && run.init().run().empty()) return std::nullopt;
+  const Result<Uuid> id = Uuid::Parse(has_inputs ? run.inputs(0).run() : run.init().run());
+  if (!id.ok()) return std::nullopt;
+  return scheduler::PlannedRun::Start{
+      .run = {*id}, .step = has_inputs ? run.inputs(0).step() : run.init().step()};
+}
+
 scheduler::PlannedRun MakeRow(const spec::PlannedRun& planned, const std::string& project,
-                              const pb::ObjectiveSpec& objective, int64_t unix_ms) {
+                              const PlannedSpace& space, int64_t unix_ms) {
+  pb::ObjectiveSpec objective;
+  objective.ParseFromString(space.objective);
   scheduler::PlannedRun out;
   out.number = planned.number;
   out.cell = planned.cell;
-  out.columns = planned.columns;
+  if (!space.stage.empty()) out.columns.emplace_back("stage", space.stage);
+  out.columns.insert(out.columns.end(), planned.columns.begin(), planned.columns.end());
+  out.start = StartOf(*planned.run);
   scheduler::RunRow& row = out.run;
   row.project = project;
   row.run_key = planned.run_key;
@@ -117,6 +136,8 @@ scheduler::PlannedRun MakeRow(const spec::PlannedRun& planned, const std::string
   row.priority = policy.priority();
   row.need = SlotsOf(policy.resources().gpus(), policy.resources().cpu_slots());
   row.policy = PolicyOf(policy, objective);
+  row.policy.keep_steps.assign(planned.run->train().keep_steps().begin(),
+                               planned.run->train().keep_steps().end());
   row.max_parallel = policy.max_parallel();
   row.timeout_ms = policy.timeout_ms();
   row.steps_total = planned.run->train().steps();
@@ -137,8 +158,6 @@ Status CheckIsServed(const pb::SweepSpec& spec, const pb::PolicySpec& policy) {
   const auto refuse = [](std::string_view field) {
     return InvalidArgument(StrCat(field, ": is not served by this coordinator"));
   };
-  if (!spec.stages().empty()) return refuse("stages");
-  if (spec.strategy().has_pbt()) return refuse("strategy.pbt");
   if (spec.budget().has_runs()) return refuse("budget.runs");
   if (spec.budget().has_tokens()) return refuse("budget.tokens");
   if (spec.budget().has_active_flops()) return refuse("budget.active_flops");
@@ -148,36 +167,72 @@ Status CheckIsServed(const pb::SweepSpec& spec, const pb::PolicySpec& policy) {
   return OkStatus();
 }
 
+// Every column that a run of a sweep with stages can have.
+std::vector<std::string> StageAxes(const pb::SweepSpec& sweep) {
+  std::vector<std::string> axes = {"stage"};
+  const auto add = [&axes](const std::string& name) {
+    if (std::ranges::find(axes, name) == axes.end()) axes.push_back(name);
+  };
+  for (const pb::StageSpec& stage : sweep.stages()) {
+    std::vector<spec::Fault> ignored;  // checked before
+    const spec::Space space = spec::ReadSpace(stage.space(), "space", nullptr, "", &ignored);
+    for (const spec::Axis* axis : spec::AllAxes(space)) add(axis->name);
+    if (stage.from() == pb::STAGE_FROM_EVERY) add("step");
+  }
+  return axes;
+}
+
 }  // namespace
 
+Expansion::Expansion() = default;
 Expansion::~Expansion() = default;
 
 Result<std::shared_ptr<const Expansion>> Expansion::Make(const pb::SweepSpec& spec) {
   std::vector<spec::Fault> faults;
   std::shared_ptr<Expansion> out(new Expansion);
-  out->plan_ = spec::SweepPlan::Make(spec, &faults);
-  if (!faults.empty() || out->plan_ == nullptr) return FaultStatus(std::move(faults));
-  const spec::PlannedRun first = out->plan_->Example(&faults);
+  out->document_ = std::make_unique<const pb::SweepSpec>(spec);
+  std::shared_ptr<const spec::SweepPlan> plan = spec::SweepPlan::Make(spec, &faults);
   if (!faults.empty()) return FaultStatus(std::move(faults));
-  SWITCHYARD_RETURN_IF_ERROR(CheckIsServed(spec, *first.policy));
+  for (const pb::StageSpec& stage : spec.stages()) {
+    if (stage.has_needs()) continue;
+    std::shared_ptr<const spec::SweepPlan> root = spec::PlanStage(spec, stage, &faults);
+    if (root == nullptr) return FaultStatus(std::move(faults));
+    SWITCHYARD_ASSIGN_OR_RETURN(PlannedSpace space, out->SpaceOf(stage.id(), std::move(root)));
+    out->roots_.push_back(std::move(space));
+  }
+  if (spec.stages().empty()) {
+    SWITCHYARD_ASSIGN_OR_RETURN(PlannedSpace space, out->SpaceOf("", std::move(plan)));
+    out->roots_.push_back(std::move(space));
+  }
   scheduler::SweepRow& row = out->row_;
+  row.objective = spec.stages().empty() ? spec.objective().SerializeAsString()
+                                        : spec.stages(0).objective().SerializeAsString();
+  if (!out->roots_.empty()) {
+    const PlannedSpace& first = out->roots_.front();
+    const spec::PlannedRun example = first.plan->Example(&faults);
+    if (!faults.empty()) return FaultStatus(std::move(faults));
+    SWITCHYARD_RETURN_IF_ERROR(CheckIsServed(spec, *example.policy));
+    out->max_parallel_ = example.policy->max_parallel();
+    row.objective = first.objective;
+  }
   row.project = spec.project().empty() ? "default" : spec.project();
   row.base_name = spec.name();
   row.name = spec.name();
   row.spec_hash = spec::SweepHash(spec);
   row.spec = spec.SerializeAsString();
-  row.objective = ResolveObjective(spec, *first.run).SerializeAsString();
-  row.axes = out->plan_->axes();
-  row.is_drawn = out->plan_->is_drawn();
-  row.cells = row.is_drawn ? out->plan_->drawn_cells() : out->plan_->cell_count();
-  row.runs = row.cells * out->plan_->seeds().size();
-  out->max_parallel_ = first.policy->max_parallel();
-  row.budget_slot_ms = static_cast<uint64_t>(
-      std::min(std::max(0.0, spec.budget().slot_hours()), kSlotHoursMax) * 3600 * 1000);
-  if (row.is_drawn) {
-    const auto search = out->MakeSearch();
+  row.axes = spec.stages().empty() ? out->plan().axes() : StageAxes(spec);
+  row.is_drawn = !spec.stages().empty() || out->plan().is_drawn();
+  for (const PlannedSpace& root : out->roots_) {
+    const uint64_t cells =
+        root.plan->is_drawn() ? root.plan->drawn_cells() : root.plan->cell_count();
+    row.cells += cells;
+    row.runs += cells * root.plan->seeds().size();
+    if (!root.plan->is_drawn()) continue;
+    const auto search = out->MakeSearch(root);
     if (!search.ok()) return search.status();
   }
+  row.budget_slot_ms = static_cast<uint64_t>(
+      std::min(std::max(0.0, spec.budget().slot_hours()), kSlotHoursMax) * 3600 * 1000);
   return std::shared_ptr<const Expansion>(std::move(out));
 }
 
@@ -189,21 +244,27 @@ Result<std::shared_ptr<const Expansion>> Expansion::Parse(std::string_view bytes
   return Make(spec);
 }
 
+Result<PlannedSpace> Expansion::SpaceOf(const std::string& stage,
+                                        std::shared_ptr<const spec::SweepPlan> plan) const {
+  std::vector<spec::Fault> faults;
+  const spec::PlannedRun example = plan->Example(&faults);
+  if (!faults.empty()) return FaultStatus(std::move(faults));
+  const pb::StageSpec* found = spec::FindStage(*document_, stage);
+  const pb::ObjectiveSpec& objective =
+      found == nullptr ? document_->objective() : found->objective();
+  return PlannedSpace{.stage = stage,
+                      .plan = std::move(plan),
+                      .objective = ResolveObjective(objective, *example.run).SerializeAsString()};
+}
+
 Result<std::vector<scheduler::PlannedRun>> Expansion::Expand(uint64_t first, uint64_t count,
                                                              int64_t unix_ms) const {
   std::vector<scheduler::PlannedRun> out;
   if (row_.is_drawn) return out;
-  std::vector<spec::Fault> faults;
-  pb::ObjectiveSpec objective;
-  objective.ParseFromString(row_.objective);
   const uint64_t end = std::min(row_.runs + 1, first + count);
   for (uint64_t number = first; number < end; ++number) {
-    const spec::PlannedRun planned = plan_->At(number, &faults);
-    if (!faults.empty()) {
-      faults.front().message = StrCat("run ", number, ": ", faults.front().message);
-      return FaultStatus(std::move(faults));
-    }
-    scheduler::PlannedRun run = MakeRow(planned, row_.project, objective, unix_ms);
+    SWITCHYARD_ASSIGN_OR_RETURN(scheduler::PlannedRun run,
+                                FromIndex(roots_.front(), number, number, unix_ms));
     // The twelve bits below the time keep the order of the numbers within a batch.
     const Uuid random = NewUuidV4();
     run.run.id = {Uuid::V7(unix_ms, number - first, random.low)};
@@ -212,25 +273,46 @@ Result<std::vector<scheduler::PlannedRun>> Expansion::Expand(uint64_t first, uin
   return out;
 }
 
-Result<std::unique_ptr<search::Search>> Expansion::MakeSearch() const {
-  pb::SweepSpec spec;
-  spec.ParseFromString(row_.spec);
-  pb::ObjectiveSpec objective;
-  objective.ParseFromString(row_.objective);
-  return api::MakeSearch(spec, plan_, objective.goal() == pb::GOAL_MAXIMIZE);
+Result<std::unique_ptr<search::Search>> Expansion::MakeSearch(const PlannedSpace& space) const {
+  const pb::StageSpec* stage = spec::FindStage(*document_, space.stage);
+  const bool is_maximized = ReadObjective(space.objective).is_maximized;
+  if (stage == nullptr) return api::MakeSearch(*document_, space.plan, is_maximized);
+  return api::MakeSearch(stage->strategy(), stage->early_stop(), space.plan, is_maximized);
 }
 
-Result<scheduler::PlannedRun> Expansion::FromPoint(const search::Space& space,
+Result<scheduler::PlannedRun> Expansion::FromIndex(const PlannedSpace& space, uint64_t index,
+                                                   uint64_t number, int64_t unix_ms) const {
+  std::vector<spec::Fault> faults;
+  const spec::PlannedRun planned = space.plan->At(index, &faults);
+  if (!faults.empty()) {
+    faults.front().message = StrCat("run ", index, ": ", faults.front().message);
+    return FaultStatus(std::move(faults));
+  }
+  scheduler::PlannedRun run = MakeRow(planned, row_.project, space, unix_ms);
+  run.number = number;
+  run.run.id = {NewUuidV7()};
+  return run;
+}
+
+Result<scheduler::PlannedRun> Expansion::FromPoint(const PlannedSpace& space,
+                                                   const search::Space& dimensions,
                                                    const search::Point& point, uint64_t number,
                                                    uint64_t cell, uint64_t seed,
+                                                   const std::optional<ForkPoint>& start,
                                                    int64_t unix_ms) const {
-  pb::ObjectiveSpec objective;
-  objective.ParseFromString(row_.objective);
   std::vector<spec::Fault> faults;
-  spec::PlannedRun planned = plan_->From(DrawsOf(space, point), cell, seed, &faults);
+  spec::PlannedRun planned = space.plan->From(DrawsOf(dimensions, point), cell, seed, &faults);
   if (!faults.empty()) return FaultStatus(std::move(faults));
+  if (start.has_value()) {
+    const pb::RunSpec fresh = *planned.run;
+    if (!spec::MakeFork(fresh, start->run.value.ToString(), start->step, start->digest, {},
+                        planned.run.get(), &faults)) {
+      return FaultStatus(std::move(faults));
+    }
+    planned.run_key = spec::RunKey(*planned.run);
+  }
   planned.number = number;
-  scheduler::PlannedRun run = MakeRow(planned, row_.project, objective, unix_ms);
+  scheduler::PlannedRun run = MakeRow(planned, row_.project, space, unix_ms);
   run.run.id = {NewUuidV7()};
   return run;
 }
@@ -238,7 +320,9 @@ Result<scheduler::PlannedRun> Expansion::FromPoint(const search::Space& space,
 ObjectiveFacts ReadObjective(std::string_view bytes) {
   pb::ObjectiveSpec objective;
   objective.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-  return {.series = objective.metric(), .is_last = objective.value() == pb::OBJECTIVE_VALUE_LAST};
+  return {.series = objective.metric(),
+          .is_last = objective.value() == pb::OBJECTIVE_VALUE_LAST,
+          .is_maximized = objective.goal() == pb::GOAL_MAXIMIZE};
 }
 
 std::vector<uint32_t> ReadMoeLayers(std::string_view bytes) {

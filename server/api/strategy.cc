@@ -135,12 +135,21 @@ std::vector<spec::Draw> DrawsOf(const search::Space& space, const search::Point&
 Result<std::unique_ptr<search::Search>> MakeSearch(const pb::SweepSpec& spec,
                                                    std::shared_ptr<const spec::SweepPlan> plan,
                                                    bool is_maximized) {
-  search::Settings settings = SettingsOf(spec.strategy());
+  for (const pb::StageSpec& stage : spec.stages()) {
+    if (stage.has_needs()) continue;
+    return MakeSearch(stage.strategy(), stage.early_stop(), std::move(plan), is_maximized);
+  }
+  return MakeSearch(spec.strategy(), spec.early_stop(), std::move(plan), is_maximized);
+}
+
+Result<std::unique_ptr<search::Search>> MakeSearch(const pb::StrategySpec& strategy,
+                                                   const pb::EarlyStopSpec& early_stop,
+                                                   std::shared_ptr<const spec::SweepPlan> plan,
+                                                   bool is_maximized) {
+  search::Settings settings = SettingsOf(strategy);
   settings.is_maximized = is_maximized;
   settings.seeds = plan->seeds();
-  if (spec.early_stop().has_median_stop()) {
-    settings.grace_steps = spec.early_stop().median_stop().grace();
-  }
+  if (early_stop.has_median_stop()) settings.grace_steps = early_stop.median_stop().grace();
   std::vector<spec::Fault> faults;
   const spec::PlannedRun example = plan->Example(&faults);
   if (!faults.empty()) return InvalidArgument(spec::ToString(faults));

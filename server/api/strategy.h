@@ -12,8 +12,10 @@
 #include "server/search/search.h"
 
 namespace switchyard::v1 {
+class EarlyStopSpec;
+class StrategySpec;
 class SweepSpec;
-}
+}  // namespace switchyard::v1
 namespace switchyard::spec {
 class SweepPlan;
 }
@@ -26,8 +28,13 @@ search::Space SpaceOf(const std::vector<spec::Dimension>& dimensions);
 // A strategy's point for SweepPlan::From and Allows.
 std::vector<spec::Draw> DrawsOf(const search::Space& space, const search::Point& point);
 
-// The strategy of a sweep whose cells are drawn. `plan` is the sweep's. kInvalidArgument names the
-// field of `strategy`, its value and what would be right.
+// The strategy of a plan whose cells are drawn. kInvalidArgument names the field of `strategy`, its
+// value and what would be right.
+Result<std::unique_ptr<search::Search>> MakeSearch(const v1::StrategySpec& strategy,
+                                                   const v1::EarlyStopSpec& early_stop,
+                                                   std::shared_ptr<const spec::SweepPlan> plan,
+                                                   bool is_maximized);
+// Of a sweep whose plan it is: its own, or that of its first stage without `needs`.
 Result<std::unique_ptr<search::Search>> MakeSearch(const v1::SweepSpec& spec,
                                                    std::shared_ptr<const spec::SweepPlan> plan,
                                                    bool is_maximized);

@@ -14,8 +14,10 @@
 #include "server/api/call.h"
 #include "server/api/convert.h"
 #include "server/api/core.h"
+#include "server/api/cost.h"
 #include "server/api/expansion.h"
 #include "server/api/strategy.h"
+#include "server/api/sweep_changes.h"
 #include "server/scheduler/lease_policy.h"
 #include "switchyard/v1/sweep_service.grpc.pb.h"
 
@@ -63,7 +65,8 @@ Status PlanDrawn(store::ReadStore& store, const Expansion& expansion, uint64_t s
   response->set_drawn_cells(plan.drawn_cells());
   response->set_cells(plan.drawn_cells());
   response->set_runs(plan.drawn_cells() * plan.seeds().size());
-  SWITCHYARD_ASSIGN_OR_RETURN(const std::unique_ptr<search::Search> search, expansion.MakeSearch());
+  SWITCHYARD_ASSIGN_OR_RETURN(const std::unique_ptr<search::Search> search,
+                              expansion.MakeSearch(expansion.roots().front()));
   std::vector<std::string> notices;
   for (const search::Action& action : search->Propose(shown)) {
     if (action.kind != search::Action::Kind::kPropose) continue;
@@ -94,14 +97,32 @@ Status PlanDrawn(store::ReadStore& store, const Expansion& expansion, uint64_t s
   return OkStatus();
 }
 
+// What of a sweep with stages the plan does not list.
+void NoteStages(const pb::SweepSpec& spec, pb::PlanSweepResponse* response) {
+  bool is_first = true;
+  for (const pb::StageSpec& stage : spec.stages()) {
+    if (stage.has_needs()) {
+      response->add_notices(StrCat("stage ", stage.id(), ": its runs are made when those of ",
+                                   stage.needs().sweep(), stage.needs().sweep().empty() ? "" : "/",
+                                   stage.needs().stage(), " have ended"));
+    } else if (!std::exchange(is_first, false)) {
+      response->add_notices(StrCat("stage ", stage.id(), ": its cells are not listed here"));
+    }
+  }
+}
+
 // Fills the plan: cells with their first seed, and the reuse of every run up to a bound.
 Status Plan(store::ReadStore& store, const pb::PlanSweepRequest& request,
             pb::PlanSweepResponse* response) {
   SWITCHYARD_RETURN_IF_ERROR(CheckSpec(request.spec()));
+  pb::SweepSpec spec = request.spec();
+  SWITCHYARD_RETURN_IF_ERROR(ResolveInit(store, &spec));
   SWITCHYARD_ASSIGN_OR_RETURN(const std::shared_ptr<const Expansion> expansion,
-                              Expansion::Make(request.spec()));
-  const spec::SweepPlan& plan = expansion->plan();
+                              Expansion::Make(spec));
   response->set_spec_hash(expansion->sweep().spec_hash);
+  NoteStages(request.spec(), response);
+  if (expansion->roots().empty()) return OkStatus();
+  const spec::SweepPlan& plan = expansion->plan();
   const uint64_t wanted = request.max_cells() == 0 ? kCellsShown : uint64_t{request.max_cells()};
   if (plan.is_drawn()) {
     return PlanDrawn(store, *expansion, std::min(wanted, kCellsMax), response);
@@ -157,6 +178,17 @@ Status Plan(store::ReadStore& store, const pb::PlanSweepRequest& request,
   return OkStatus();
 }
 
+Status PlanWithCost(store::ReadStore& store, const pb::PlanSweepRequest& request,
+                    pb::PlanSweepResponse* response) {
+  SWITCHYARD_RETURN_IF_ERROR(Plan(store, request, response));
+  const std::string& project = request.spec().project();
+  SWITCHYARD_ASSIGN_OR_RETURN(
+      const double hours,
+      EstimateSlotHours(store, project.empty() ? "default" : project, *response));
+  response->set_slot_hours_estimate(hours);
+  return OkStatus();
+}
+
 class SweepService final : public pb::SweepService::CallbackService {
  public:
   explicit SweepService(const ServiceContext& context) : context_(context) {}
@@ -179,6 +211,12 @@ class SweepService final : public pb::SweepService::CallbackService {
   grpc::ServerUnaryReactor* RetryRuns(grpc::CallbackServerContext* context,
                                       const pb::RetryRunsRequest* request,
                                       pb::RetryRunsResponse* response) override;
+  grpc::ServerUnaryReactor* ExtendSweep(grpc::CallbackServerContext* context,
+                                        const pb::ExtendSweepRequest* request,
+                                        pb::ExtendSweepResponse* response) override;
+  grpc::ServerUnaryReactor* ForkRun(grpc::CallbackServerContext* context,
+                                    const pb::ForkRunRequest* request,
+                                    pb::SubmitSweepResponse* response) override;
   grpc::ServerUnaryReactor* Ask(grpc::CallbackServerContext* context, const pb::AskRequest* request,
                                 pb::AskResponse* response) override;
   grpc::ServerUnaryReactor* Tell(grpc::CallbackServerContext* context,
@@ -188,6 +226,29 @@ class SweepService final : public pb::SweepService::CallbackService {
  private:
   const ServiceContext context_;
 };
+
+// On a query thread: checking and expanding take CPU time.
+void SubmitDocument(Core* core, const pb::SweepSpec& spec, bool rerun,
+                    const std::string& request_id, const CallPtr& call,
+                    pb::SubmitSweepResponse* response) {
+  Result<std::shared_ptr<const Expansion>> expansion = Expansion::Make(spec);
+  if (!expansion.ok()) return call->Finish(expansion.status());
+  Result<std::vector<scheduler::PlannedRun>> first =
+      (*expansion)->Expand(1, scheduler::kProposalsMax, UnixMilliseconds());
+  if (!first.ok()) return call->Finish(first.status());
+  SubmitInput input{.expansion = *std::move(expansion),
+                    .first = *std::move(first),
+                    .rerun = rerun,
+                    .request_id = request_id};
+  core->Submit(std::move(input), [call, response](const Result<SubmitReply>& reply) {
+    if (reply.ok()) {
+      ToProto(reply->sweep, response->mutable_sweep());
+      response->set_existed(reply->existed);
+      response->set_reused_runs(reply->reused);
+    }
+    call->Finish(reply.status());
+  });
+}
 
 grpc::ServerUnaryReactor* SweepService::SubmitSweep(grpc::CallbackServerContext* context,
                                                     const pb::SubmitSweepRequest* request,
@@ -205,20 +266,61 @@ grpc::ServerUnaryReactor* SweepService::SubmitSweep(grpc::CallbackServerContext*
   context_.readers->Post([=](Result<store::ReadStore*> store) {
     if (!store.ok()) return call->Finish(store.status());
     if (call->is_cancelled()) return call->Finish({Code::kCancelled, "the client has gone"});
-    Result<std::shared_ptr<const Expansion>> expansion = Expansion::Make(request->spec());
-    if (!expansion.ok()) return call->Finish(expansion.status());
-    Result<std::vector<scheduler::PlannedRun>> first =
-        (*expansion)->Expand(1, scheduler::kProposalsMax, UnixMilliseconds());
-    if (!first.ok()) return call->Finish(first.status());
-    SubmitInput input{.expansion = *std::move(expansion),
-                      .first = *std::move(first),
-                      .rerun = request->rerun(),
-                      .request_id = request->request_id()};
-    core->Submit(std::move(input), [call, response](const Result<SubmitReply>& reply) {
+    pb::SweepSpec spec = request->spec();
+    if (const Status status = ResolveInit(**store, &spec); !status.ok()) {
+      return call->Finish(status);
+    }
+    SubmitDocument(core, spec, request->rerun(), request->request_id(), call, response);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* SweepService::ForkRun(grpc::CallbackServerContext* context,
+                                                const pb::ForkRunRequest* request,
+                                                pb::SubmitSweepResponse* response) {
+  CallPtr call = context_.Start(context, Method::kForkRun);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  const Status valid = CheckRequestId(request->request_id());
+  if (!valid.ok()) {
+    call->Finish(valid);
+    return reactor;
+  }
+  Core* core = context_.core;
+  context_.readers->Post([=](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    pb::SweepSpec spec;
+    if (const Status status = PlanFork(**store, *request, &spec); !status.ok()) {
+      return call->Finish(status);
+    }
+    SubmitDocument(core, spec, /*rerun=*/false, request->request_id(), call, response);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* SweepService::ExtendSweep(grpc::CallbackServerContext* context,
+                                                    const pb::ExtendSweepRequest* request,
+                                                    pb::ExtendSweepResponse* response) {
+  CallPtr call = context_.Start(context, Method::kExtendSweep);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  Status valid = CheckRequestId(request->request_id());
+  if (valid.ok()) valid = CheckSpec(request->spec());
+  if (!valid.ok()) {
+    call->Finish(valid);
+    return reactor;
+  }
+  Core* core = context_.core;
+  context_.readers->Post([=](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    Result<ExtendInput> input = PlanExtend(**store, *request);
+    if (!input.ok()) return call->Finish(input.status());
+    for (const spec::StageExtension& stage : input->extensions) {
+      response->set_cells_added(response->cells_added() + stage.added_cells);
+      response->set_seeds_added(response->seeds_added() + stage.added_seeds.size());
+    }
+    core->Extend(*std::move(input), [call, response](const Result<ExtendReply>& reply) {
       if (reply.ok()) {
         ToProto(reply->sweep, response->mutable_sweep());
         response->set_existed(reply->existed);
-        response->set_reused_runs(reply->reused);
       }
       call->Finish(reply.status());
     });
@@ -230,7 +332,7 @@ grpc::ServerUnaryReactor* SweepService::PlanSweep(grpc::CallbackServerContext* c
                                                   const pb::PlanSweepRequest* request,
                                                   pb::PlanSweepResponse* response) {
   return context_.Read(context, Method::kPlanSweep, [request, response](store::ReadStore& store) {
-    return Plan(store, *request, response);
+    return PlanWithCost(store, *request, response);
   });
 }
 

@@ -523,6 +523,9 @@ void Reducer::RequestProposals() {
                       .decide =
                           [this, id, made, runs](Turn& turn) {
                             proposing_.erase(id);
+                            // Extended meanwhile: its runs are proposed another way.
+                            const scheduler::Sweep* sweep = state_.FindSweep(id);
+                            if (sweep == nullptr || sweep->row.is_drawn) return;
                             if (!runs.ok()) {
                               LogError("sweep ", id.value.ToString(), ": ",
                                        runs.status().ToString());
@@ -531,8 +534,6 @@ void Reducer::RequestProposals() {
                               return;
                             }
                             expansions_[id] = *made;
-                            const scheduler::Sweep* sweep = state_.FindSweep(id);
-                            if (sweep == nullptr) return;
                             scheduler::Propose event{.sweep = id, .runs = *runs};
                             const Status status =
                                 FindStored(sweep->row.project, sweep->row.rerun > 0, &event.runs);
@@ -556,6 +557,7 @@ Status Reducer::FindStored(const std::string& project, bool is_rerun,
   SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<std::optional<store::ValidRun>> valid,
                               store_->FindValidRuns(project, keys));
   for (size_t i = 0; i < runs->size(); ++i) {
+    if ((*runs)[i].start.has_value()) SWITCHYARD_RETURN_IF_ERROR(FindStart(&(*runs)[i]));
     if (!valid[i].has_value()) continue;
     if (is_rerun) {
       (*runs)[i].run.rerun = valid[i]->rerun + 1;
@@ -564,6 +566,23 @@ Status Reducer::FindStored(const std::string& project, bool is_rerun,
     }
   }
   return OkStatus();
+}
+
+Status Reducer::FindStart(scheduler::PlannedRun* planned) {
+  const auto [id, step] = *planned->start;
+  std::vector<scheduler::CheckpointRow> rows;
+  if (const scheduler::Run* run = state_.FindRun(id)) {
+    rows = run->checkpoints;
+  } else {
+    SWITCHYARD_ASSIGN_OR_RETURN(rows, store_->ListCheckpoints(id));
+  }
+  for (const scheduler::CheckpointRow& row : rows) {
+    if (row.step != step || row.state != scheduler::CheckpointState::kPublished) continue;
+    planned->run.policy.start_store = row.store;
+    return OkStatus();
+  }
+  return FailedPrecondition(StrCat("the checkpoint at step ", step, " of run ", id.value.ToString(),
+                                   " is not kept any more"));
 }
 
 // ---------------------------------------------------------------- gauges
@@ -595,6 +614,8 @@ void Reducer::UpdateGauges() {
   });
   std::erase_if(objectives_,
                 [&](const auto& entry) { return state_.FindSweep(entry.first) == nullptr; });
+  std::erase_if(run_objectives_,
+                [&](const auto& entry) { return state_.FindRun(entry.first) == nullptr; });
   if (workers_changed_) {
     workers_changed_ = false;
     inbox_.SetHeartbeatBound(std::max<size_t>(4096, 2 * state_.workers.size()));

@@ -98,6 +98,7 @@ class Reducer final : public api::Core {
   void Submit(api::SubmitInput input, api::Callback<api::SubmitReply> done) override;
   void Steer(api::SteerInput input, api::Callback<uint64_t> runs_affected) override;
   void Retry(api::RetryInput input, api::Callback<api::RetryReply> done) override;
+  void Extend(api::ExtendInput input, api::Callback<api::ExtendReply> done) override;
   void Ask(SweepId sweep, uint64_t since, api::Callback<api::AskReply> done) override;
   void Tell(api::TellInput input, api::Callback<api::TellReply> done) override;
   void Pin(scheduler::PinCheckpoint event, api::Callback<uint64_t> done) override;
@@ -151,10 +152,16 @@ class Reducer final : public api::Core {
   Strategies::Host StrategyHost();
   // As the run's summaries have it; none: nothing reported.
   std::optional<double> ObjectiveOf(RunId run, const api::ObjectiveFacts& objective);
+  // What the run's checkpoints and progress are ranked by; null: its sweep has ended.
+  const api::ObjectiveFacts* FindObjective(const scheduler::Run& run);
+  Result<api::ExtendReply> DecideExtend(Turn& turn, const api::ExtendInput& input);
   Result<api::TellReply> DecideTell(Turn& turn, const api::TellInput& input);
-  // Fills in which planned runs exist already, or their rerun numbers.
+  // Fills in which planned runs exist already, or their rerun numbers, and where what they begin
+  // with is kept. kFailedPrecondition: it is not kept any more.
   Status FindStored(const std::string& project, bool is_rerun,
                     std::vector<scheduler::PlannedRun>* runs);
+  // Fills in where the checkpoint that it begins with is kept.
+  Status FindStart(scheduler::PlannedRun* planned);
   Result<api::SubmitReply> DecideSubmit(Turn& turn, const api::SubmitInput& input);
   Result<uint64_t> DecideSteer(Turn& turn, const api::SteerInput& input);
   Result<api::RetryReply> DecideRetry(Turn& turn, const api::RetryInput& input);
@@ -177,7 +184,7 @@ class Reducer final : public api::Core {
   const store::RunDocument* FindDocument(RunId run);
   void GoLive(const scheduler::AttemptRow& attempt);
   void FoldBatch(Turn& turn, const api::AppendInput& input, const api::PreparedBatch& batch);
-  void AddScores(const api::AppendInput& input, scheduler::Append* event) const;
+  void AddScores(const api::AppendInput& input, scheduler::Append* event);
   void CountBatch(const api::AppendInput& input, const api::PreparedBatch* batch);
   bool IsHead(const scheduler::Run& run, Epoch epoch) const;
   void RebuildSummaries(RunId run);
@@ -207,6 +214,7 @@ class Reducer final : public api::Core {
   std::map<SweepId, std::shared_ptr<const api::Expansion>> expansions_;
   std::set<SweepId> proposing_;
   std::map<SweepId, api::ObjectiveFacts> objectives_;
+  std::unordered_map<RunId, api::ObjectiveFacts> run_objectives_;  // that are live
   Strategies strategies_;
   bool needs_schedule_ = true;
   bool workers_changed_ = true;

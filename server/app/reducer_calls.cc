@@ -215,12 +215,13 @@ Result<api::SubmitReply> Reducer::DecideSubmit(Turn& turn, const api::SubmitInpu
     event.sweep.name = StrCat(event.sweep.base_name, ".", suffix);
   }
   SWITCHYARD_RETURN_IF_ERROR(FindStored(document.project, input.rerun, &event.first));
+  SWITCHYARD_ASSIGN_OR_RETURN(const auto needs, strategies_.FindNeeds(*input.expansion));
   const scheduler::Decision decision = turn.Decide(event);
   SWITCHYARD_RETURN_IF_ERROR(decision.status);
   if (state_.FindSweep(event.sweep.id) != nullptr) {
     expansions_[event.sweep.id] = input.expansion;
     if (event.sweep.is_drawn) {
-      SWITCHYARD_RETURN_IF_ERROR(strategies_.Start(event.sweep.id, input.expansion));
+      SWITCHYARD_RETURN_IF_ERROR(strategies_.Start(event.sweep.id, input.expansion, needs));
     }
   }
   if (is_remembered) {

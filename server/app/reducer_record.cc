@@ -39,19 +39,29 @@ void Reducer::GoLive(const scheduler::AttemptRow& attempt) {
     if (const store::RunDocument* document = FindDocument(attempt.run)) {
       info.moe_layers = api::ReadMoeLayers(document->spec);
     }
-    auto objective = objectives_.find(run->row.sweep);
-    if (objective == objectives_.end()) {
-      if (const scheduler::Sweep* sweep = state_.FindSweep(run->row.sweep)) {
-        objective =
-            objectives_.emplace(sweep->row.id, api::ReadObjective(sweep->row.objective)).first;
-      }
-    }
-    if (objective != objectives_.end()) {
-      info.objective_series = objective->second.series;
-      info.objective_is_last = objective->second.is_last;
+    if (const api::ObjectiveFacts* objective = FindObjective(*run)) {
+      info.objective_series = objective->series;
+      info.objective_is_last = objective->is_last;
     }
   }
   live_runs_->Start(info, attempt.ordinal);
+}
+
+const api::ObjectiveFacts* Reducer::FindObjective(const scheduler::Run& run) {
+  if (!run.row.policy.objective.empty()) {
+    const api::ObjectiveFacts own{.series = run.row.policy.objective,
+                                  .is_last = run.row.policy.is_objective_last,
+                                  .is_maximized = run.row.policy.is_maximized};
+    return &run_objectives_.try_emplace(run.row.id, own).first->second;
+  }
+  // A run of an earlier release.
+  auto known = objectives_.find(run.row.sweep);
+  if (known == objectives_.end()) {
+    const scheduler::Sweep* sweep = state_.FindSweep(run.row.sweep);
+    if (sweep == nullptr) return nullptr;
+    known = objectives_.emplace(sweep->row.id, api::ReadObjective(sweep->row.objective)).first;
+  }
+  return &known->second;
 }
 
 const store::RunDocument* Reducer::FindDocument(RunId run) {
@@ -123,11 +133,11 @@ void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input,
       live_runs_->SetScalar(id, delta.series, delta.last_step, delta.last, unix_ms);
     }
   }
-  const auto objective = objectives_.find(run->row.sweep);
-  if (objective == objectives_.end()) return;
-  const auto row = summaries.rows.find(objective->second.series);
+  const api::ObjectiveFacts* objective = FindObjective(*run);
+  if (objective == nullptr) return;
+  const auto row = summaries.rows.find(objective->series);
   if (row == summaries.rows.end()) return;
-  if (objective->second.is_last) {
+  if (objective->is_last) {
     live_runs_->SetObjective(id, row->second.last);
   } else if (row->second.has_best) {
     live_runs_->SetObjective(id, row->second.best);
@@ -136,22 +146,22 @@ void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input,
 
 // Checkpoints are ranked by the objective as it stood when they were written. A batch may hold
 // many, after an outage say, with the values between them.
-void Reducer::AddScores(const api::AppendInput& input, scheduler::Append* event) const {
+void Reducer::AddScores(const api::AppendInput& input, scheduler::Append* event) {
   const bool has_checkpoint =
       std::ranges::any_of(event->lines, [](const scheduler::LineFact& line) {
         return line.kind == scheduler::LineFact::Kind::kCheckpoint;
       });
   const scheduler::Run* run = has_checkpoint ? state_.FindRun(event->run) : nullptr;
-  const auto objective = run == nullptr ? objectives_.end() : objectives_.find(run->row.sweep);
-  if (objective == objectives_.end()) return;
+  const api::ObjectiveFacts* objective = run == nullptr ? nullptr : FindObjective(*run);
+  if (objective == nullptr) return;
   std::optional<double> score;
   if (const auto summaries = summaries_.find(event->run); summaries != summaries_.end()) {
-    const auto row = summaries->second.rows.find(objective->second.series);
+    const auto row = summaries->second.rows.find(objective->series);
     if (row != summaries->second.rows.end()) score = row->second.last;
   }
   for (scheduler::LineFact& line : event->lines) {
     if (line.kind != scheduler::LineFact::Kind::kCheckpoint) continue;
-    const auto newer = api::ValueBefore(*input.batch, objective->second.series, line.seq);
+    const auto newer = api::ValueBefore(*input.batch, objective->series, line.seq);
     line.score = newer.has_value() ? newer : score;
   }
 }

@@ -22,6 +22,17 @@ class Applier {
     sweep.status.id = row.id;
   }
 
+  void operator()(const SweepExtension& extension) {
+    const auto found = state_.sweeps.find(extension.id);
+    SWITCHYARD_CHECK(found != state_.sweeps.end()) << "extension of an unknown sweep";
+    SweepRow& row = found->second.row;
+    row.spec_hash = extension.spec_hash;
+    row.axes = extension.axes;
+    row.cells = extension.cells;
+    row.runs = extension.runs;
+    row.is_drawn = true;
+  }
+
   void operator()(const SweepStatus& status) {
     const auto found = state_.sweeps.find(status.id);
     SWITCHYARD_CHECK(found != state_.sweeps.end()) << "status of an unknown sweep";

@@ -93,7 +93,10 @@ void KeepCheckpoints(Draft& draft, RunId id, bool is_terminal) {
   if (scored.size() > keep_best) scored.resize(keep_best);
   for (size_t i = 0; i + keep_last < published.size(); ++i) {
     CheckpointRow* row = published[i];
-    if (row->pinned || std::ranges::find(scored, row) != scored.end()) continue;
+    if (row->pinned || std::ranges::find(scored, row) != scored.end() ||
+        std::ranges::find(policy.keep_steps, row->step) != policy.keep_steps.end()) {
+      continue;
+    }
     draft.SetCheckpointState(*row, CheckpointState::kSuperseded);
   }
 }

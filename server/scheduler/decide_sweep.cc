@@ -187,6 +187,20 @@ Decision On(const State& state, const CloseSweep& event, const Now& now) {
   return draft.Finish();
 }
 
+Decision On(const State& state, const ExtendSweep& event, const Now& now) {
+  Draft draft(state, now);
+  const Sweep* sweep = state.FindSweep(event.extension.id);
+  if (sweep == nullptr || sweep->status.state > SweepState::kPaused) {
+    draft.decision.status = FailedPrecondition("the sweep has ended");
+    return draft.Finish();
+  }
+  draft.sweep(event.extension.id).is_closed = false;
+  draft.Add(event.extension);
+  draft.History("sweep_extended", event.extension.id.value,
+                StrCat(event.extension.cells, " cells, ", event.extension.runs, " runs"));
+  return draft.Finish();
+}
+
 Decision On(const State& state, const SteerSweep& event, const Now& now) {
   Draft draft(state, now);
   SteerAnswer answer;

@@ -48,10 +48,10 @@ struct WantChanged {
 };
 
 // One thing that changes. Rows are stored and applied alike, in this order.
-using Change = std::variant<SweepRow, SweepStatus, RunRow, RunStatus, LinkRow, AttemptRow,
-                            AttemptStatus, MemberRow, StreamRow, CheckpointRow, WorkerRow,
-                            HistoryRow, UsageRow, WorkerContact, AttemptObserved, AttemptStep,
-                            AgentRestarted, InfraEnd, WantChanged>;
+using Change = std::variant<SweepRow, SweepExtension, SweepStatus, RunRow, RunStatus, LinkRow,
+                            AttemptRow, AttemptStatus, MemberRow, StreamRow, CheckpointRow,
+                            WorkerRow, HistoryRow, UsageRow, WorkerContact, AttemptObserved,
+                            AttemptStep, AgentRestarted, InfraEnd, WantChanged>;
 
 enum class StaleKind : uint8_t {
   kIncarnation = 0,

@@ -49,6 +49,7 @@ class Draft {
   void WantChanged(WorkerId worker) { want_changed_.insert(worker); }
   void Volatile(Change change) { volatile_.push_back(std::move(change)); }
   void Add(SweepRow row);
+  void Add(SweepExtension row) { inserts_.emplace_back(std::move(row)); }
   void Add(RunRow row, int32_t priority);
   void Add(LinkRow row) { inserts_.emplace_back(std::move(row)); }
   void Add(AttemptRow row, MemberRow member);

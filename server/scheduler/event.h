@@ -70,6 +70,12 @@ struct PlannedRun {
   uint64_t number = 0;
   uint64_t cell = 0;
   std::vector<std::pair<std::string, std::string>> columns;
+  // The checkpoint of another run that it begins with.
+  struct Start {
+    RunId run;
+    uint64_t step = 0;
+  };
+  std::optional<Start> start;
   // A stored run with this identity that stands, read in the same turn. Its state counts where the
   // run is not in memory.
   std::optional<std::pair<RunId, RunState>> stored;
@@ -89,6 +95,11 @@ struct Propose {
 // The strategy of a drawn sweep proposes nothing more: it completes with its last run.
 struct CloseSweep {
   SweepId sweep;
+};
+
+// More cells or seeds for a sweep that is active or paused.
+struct ExtendSweep {
+  SweepExtension extension;
 };
 
 // What a person, a strategy or a policy asks of runs.
@@ -200,8 +211,8 @@ struct Schedule {
   std::set<RunId> skip;
 };
 
-using Event =
-    std::variant<Register, Heartbeat, SubmitSweep, Propose, CloseSweep, SteerSweep, SteerRun,
-                 RetryRuns, SteerWorker, PinCheckpoint, Append, AppendLog, Tick, Schedule>;
+using Event = std::variant<Register, Heartbeat, SubmitSweep, Propose, CloseSweep, ExtendSweep,
+                           SteerSweep, SteerRun, RetryRuns, SteerWorker, PinCheckpoint, Append,
+                           AppendLog, Tick, Schedule>;
 
 }  // namespace switchyard::scheduler

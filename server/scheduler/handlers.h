@@ -24,6 +24,7 @@ Decision On(const State& state, const Heartbeat& event, const Now& now);
 Decision On(const State& state, const SubmitSweep& event, const Now& now);
 Decision On(const State& state, const Propose& event, const Now& now);
 Decision On(const State& state, const CloseSweep& event, const Now& now);
+Decision On(const State& state, const ExtendSweep& event, const Now& now);
 Decision On(const State& state, const SteerSweep& event, const Now& now);
 Decision On(const State& state, const SteerRun& event, const Now& now);
 Decision On(const State& state, const RetryRuns& event, const Now& now);

@@ -120,20 +120,20 @@ bool HasUnblamedWorker(const State& state, const Run& run, const ResourceNeed& n
 }
 
 // A checkpoint store that the run must wait for; empty: any worker will do. Workers on which it has
-// failed are not waited for while it shuns them.
+// failed are not waited for while it shuns them. What it begins with is nowhere else.
 std::string NeededStore(const State& state, const Run& run, Timestamp now, bool shuns_blamed) {
-  if (run.checkpoints.empty() || now - run.queued_since >= kCheckpointWait) return {};
+  const std::string& start = run.row.policy.start_store;
+  if (run.checkpoints.empty() || now - run.queued_since >= kCheckpointWait) return start;
   const std::string& store = run.checkpoints.back().store;
-  if (store.empty()) return {};
   const ResourceNeed need = NeedOf(run);
   for (const auto& [id, worker] : state.workers) {
-    if (worker.row.checkpoint_store == store && worker.IsPlaceable() &&
+    if (!store.empty() && worker.row.checkpoint_store == store && worker.IsPlaceable() &&
         MisfitOf(worker, run, need) == Misfit::kNone &&
         !(shuns_blamed && IsExcluded(run, worker.row.id))) {
       return store;
     }
   }
-  return {};
+  return start;
 }
 
 std::optional<CheckpointRow> ResumeOn(const Run& run, const Worker& worker) {
@@ -390,6 +390,10 @@ std::string ExplainWait(const State& state, const Run& run, Timestamp now) {
       return StrCat("its sweep has ", ActiveOf(state, run.row.sweep),
                     " active runs, and max_parallel is ", run.row.max_parallel);
     case Planner::Verdict::kStore:
+      if (run.checkpoints.empty()) {
+        return StrCat("waits for ", wants, " on a worker of checkpoint store ",
+                      run.row.policy.start_store, ", which holds what it begins with");
+      }
       return StrCat("waits for ", wants, " on a worker that reaches its checkpoint at step ",
                     run.checkpoints.back().step);
     case Planner::Verdict::kBlamed:

@@ -177,6 +177,17 @@ struct StrategyRow {
   std::string state;
 };
 
+// A live sweep's document with more cells or seeds than before. Its runs are proposed while it runs
+// from then on.
+struct SweepExtension {
+  SweepId id;
+  std::string spec;
+  std::string spec_hash;
+  std::vector<std::string> axes;
+  uint64_t cells = 0;
+  uint64_t runs = 0;
+};
+
 // A run belongs to every sweep that proposed its run_key.
 struct LinkRow {
   SweepId sweep;
@@ -214,6 +225,12 @@ struct RunPolicy {
   uint32_t keep_last = 2;
   uint32_t keep_best = 1;
   bool is_maximized = false;  // the objective, for the best checkpoint
+  // Series that its checkpoints are ranked by; empty: that of its sweep.
+  std::string objective;
+  bool is_objective_last = false;
+  std::vector<uint64_t> keep_steps;  // checkpoints of these steps are results as well
+  // The store that holds the checkpoint of another run that it begins with; empty: it begins anew.
+  std::string start_store;
   bool operator==(const RunPolicy&) const = default;
 };
 

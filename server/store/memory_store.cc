@@ -85,6 +85,7 @@ class Change {
   }
 
   Status Put(const SweepRow& row);
+  Status Put(const SweepExtension& row);
   Status Put(const SweepStatus& row);
   Status Put(const LinkRow& row);
   Status Put(const RunRow& row);
@@ -154,6 +155,20 @@ Status Change::Put(const SweepRow& row) {
   StoredSweep sweep{.row = row, .order = t_.sweeps.size() + 1};
   sweep.status.id = row.id;
   return Add(t_.sweeps, row.id, std::move(sweep)) ? OkStatus() : Contradiction("sweep");
+}
+
+Status Change::Put(const SweepExtension& row) {
+  const auto it = t_.sweeps.find(row.id);
+  if (it == t_.sweeps.end()) return Contradiction("sweep extension");
+  SweepRow extended = it->second.row;
+  extended.spec = row.spec;
+  extended.spec_hash = row.spec_hash;
+  extended.axes = row.axes;
+  extended.cells = row.cells;
+  extended.runs = row.runs;
+  extended.is_drawn = true;
+  Assign(it->second.row, std::move(extended));
+  return OkStatus();
 }
 
 Status Change::Put(const SweepStatus& row) {

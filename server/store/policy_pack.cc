@@ -58,6 +58,10 @@ std::string PackPolicy(const RunPolicy& policy) {
   for (const std::string& label : policy.labels) out.Put(std::string_view(label));
   out.Put(uint64_t{policy.user_texts.size()});
   for (const std::string& text : policy.user_texts) out.Put(std::string_view(text));
+  out.Put(std::string_view(policy.objective)).Put(uint64_t{policy.is_objective_last});
+  out.Put(uint64_t{policy.keep_steps.size()});
+  for (const uint64_t step : policy.keep_steps) out.Put(step);
+  out.Put(std::string_view(policy.start_store));
   return std::move(out).Take();
 }
 
@@ -85,9 +89,13 @@ Result<RunPolicy> UnpackPolicy(std::string_view bytes) {
   }
   for (uint64_t n = in.Uint(); n > 0 && in.ok(); --n) policy.labels.push_back(in.Text());
   // Rows of older coordinators end here.
-  if (!in.is_done()) {
-    for (uint64_t n = in.Uint(); n > 0 && in.ok(); --n) policy.user_texts.push_back(in.Text());
-  }
+  if (in.is_done()) return in.ok() ? Result<RunPolicy>(std::move(policy)) : in.status();
+  for (uint64_t n = in.Uint(); n > 0 && in.ok(); --n) policy.user_texts.push_back(in.Text());
+  if (in.is_done()) return in.ok() ? Result<RunPolicy>(std::move(policy)) : in.status();
+  policy.objective = in.Text();
+  policy.is_objective_last = in.Uint() != 0;
+  for (uint64_t n = in.Uint(); n > 0 && in.ok(); --n) policy.keep_steps.push_back(in.Uint());
+  policy.start_store = in.Text();
   if (!in.ok()) return in.status();
   return policy;
 }

@@ -147,6 +147,19 @@ Status RowWriter::Put(const SweepRow& row) {
   return document.Bind(1, key).BindBlob(2, spec).Run();
 }
 
+Status RowWriter::Put(const SweepExtension& row) {
+  SWITCHYARD_ASSIGN_OR_RETURN(const int64_t key, SweepKey(row.id));
+  Statement update = db_.Prepare(
+      "UPDATE sweeps SET spec_hash = ?2, axes = ?3, cells = ?4, runs = ?5, is_drawn = 1 "
+      "WHERE id = ?1");
+  const std::string axes = PackTexts(row.axes);
+  update.Bind(1, key).Bind(2, row.spec_hash).BindBlob(3, axes).Bind(4, row.cells).Bind(5, row.runs);
+  SWITCHYARD_RETURN_IF_ERROR(update.Run());
+  Statement document = db_.Prepare("UPDATE sweep_documents SET spec = ?2 WHERE sweep = ?1");
+  const std::string spec = Compress(row.spec);
+  return document.Bind(1, key).BindBlob(2, spec).Run();
+}
+
 Status RowWriter::Put(const SweepStatus& row) {
   Statement update = db_.Prepare(
       "UPDATE sweeps SET state = ?2, proposed = ?3, counts = ?4, reason = ?5, ended_ms = ?6, "

@@ -50,6 +50,7 @@ class RowWriter {
   };
 
   Status Put(const SweepRow& row);
+  Status Put(const SweepExtension& row);
   Status Put(const SweepStatus& row);
   Status Put(const StrategyRow& row);
   Status Put(const LinkRow& row);

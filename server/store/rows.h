@@ -30,6 +30,7 @@ using scheduler::StreamEventRow;
 using scheduler::StreamRow;
 using scheduler::SummaryReset;
 using scheduler::SummaryRow;
+using scheduler::SweepExtension;
 using scheduler::SweepRow;
 using scheduler::SweepStatus;
 using scheduler::UsageRow;
@@ -40,6 +41,8 @@ using scheduler::WorkerRow;
 //   SweepStatus, RunStatus, AttemptStatus   replace the changing columns; no such row, or the
 //   stored
 //                                           state is terminal and differs: kInternal
+//   SweepExtension                          replaces the document and what follows from it; no such
+//                                           sweep: kInternal
 //   MemberRow, StreamRow, WorkerRow,
 //   CheckpointRow, SummaryRow, RunProgress  insert or replace by key. A MemberRow that is not
 //                                           terminal holds the reservation of its (worker, slot)s;
@@ -51,10 +54,10 @@ using scheduler::WorkerRow;
 //   UsageRow, StrategyRow                   insert or replace by project, by sweep
 //   IdemRow                                 insert
 // A RunRow and a SweepRow are always followed by their status in the same commit.
-using Write =
-    std::variant<SweepRow, SweepStatus, LinkRow, RunRow, RunStatus, AttemptRow, AttemptStatus,
-                 MemberRow, StreamRow, ChunkRow, StreamEventRow, LogRow, CheckpointRow, SummaryRow,
-                 SummaryReset, RunProgress, IdemRow, WorkerRow, HistoryRow, UsageRow, StrategyRow>;
+using Write = std::variant<SweepRow, SweepExtension, SweepStatus, LinkRow, RunRow, RunStatus,
+                           AttemptRow, AttemptStatus, MemberRow, StreamRow, ChunkRow,
+                           StreamEventRow, LogRow, CheckpointRow, SummaryRow, SummaryReset,
+                           RunProgress, IdemRow, WorkerRow, HistoryRow, UsageRow, StrategyRow>;
 
 struct Meta {
   std::string cluster_id;

@@ -58,7 +58,11 @@ inline RunRow MakeRun(uint64_t n, uint64_t sweep) {
                      .user_texts = {"Connection reset", "a, b"},
                      .keep_last = 3,
                      .keep_best = 4,
-                     .is_maximized = true},
+                     .is_maximized = true,
+                     .objective = "valid/bits_per_byte",
+                     .is_objective_last = true,
+                     .keep_steps = {100, 200},
+                     .start_store = "store"},
           .spec = "run spec with a common part " + std::to_string(n),
           .attempt_spec = "attempt spec " + std::to_string(n),
           .created_ms = 77};

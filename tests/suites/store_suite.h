@@ -388,6 +388,29 @@ TEST_P(StoreSuite, KeepsTheStateOfAStrategy) {
   EXPECT_EQ(store_->Commit(std::span(&orphan, 1)).code(), Code::kInternal);
 }
 
+// An extended sweep is found by its new document, and is drawn from then on.
+TEST_P(StoreSuite, ExtendsASweep) {
+  CommitOneRun();
+  Commit({SweepExtension{.id = MakeSweepId(1),
+                         .spec = "longer",
+                         .spec_hash = "another",
+                         .axes = {"a", "b"},
+                         .cells = 7,
+                         .runs = 14}});
+  Reopen();
+  const auto sweep = store_->FindSweep(MakeSweepId(1).value.ToString(), /*with_spec=*/true);
+  ASSERT_TRUE(sweep.ok()) << sweep.status().ToString();
+  EXPECT_EQ(sweep->row.spec, "longer");
+  EXPECT_EQ(sweep->row.spec_hash, "another");
+  EXPECT_THAT(sweep->row.axes, ElementsAre("a", "b"));
+  EXPECT_EQ(sweep->row.cells, 7u);
+  EXPECT_EQ(sweep->row.runs, 14u);
+  EXPECT_TRUE(sweep->row.is_drawn);
+  EXPECT_TRUE(store_->FindSweepByHash(sweep->row.project, "another").ok());
+  const Write orphan = SweepExtension{.id = MakeSweepId(2)};
+  EXPECT_EQ(store_->Commit(std::span(&orphan, 1)).code(), Code::kInternal);
+}
+
 // A finished sweep, run or attempt gets another state: refused, since a terminal row is what every
 // other record refers to.
 TEST_P(StoreSuite, LetsNoTerminalStateChange) {

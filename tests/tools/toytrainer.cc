@@ -13,7 +13,8 @@
 //   TOY_STEP_PRINT bytes of one line to print after each step (0: none)
 //   TOY_CHECKPOINT a checkpoint every so many steps (0: none): a folder with one file in
 //                  `checkpoint_dir`, written aside and renamed, then its `ckpt` line. An attempt
-//                  with a `resume_checkpoint` goes on at the step in that folder's name
+//                  with a `resume_checkpoint` goes on at the step in that folder's name, the
+//                  first one of a fork at the step of its `init`
 //   TOY_CODE       exit status (0); other than 0 the run is not complete
 //
 // Where it goes wrong: at the step TOY_AT, after its line was written (default: behind the last
@@ -142,6 +143,13 @@ int64_t ParentOf(pid_t pid) {
 double RealMember(const std::string& json, const std::string& name) {
   const size_t at = json.find(StrCat("\"", name, "\":"));
   return at == std::string::npos ? 0 : std::strtod(json.c_str() + at + name.size() + 3, nullptr);
+}
+
+// The step that a fork goes on from; 0: the run is none.
+int64_t ForkStep(const std::string& spec) {
+  const size_t init = spec.find("\"init\":");
+  if (init == std::string::npos || spec.find("RESTORE_ALL", init) == std::string::npos) return 0;
+  return ParseInt64(Member(spec.substr(init), "step")).value_or(0);
 }
 
 // What a checker expects at (epoch, step): falls with the step, differs by attempt.
@@ -370,8 +378,9 @@ class Toy {
       _exit(0);
     }
 
+    const Result<std::string> spec = ReadFile(directory_ + "/run.json", 1 << 20);
+    if (spec.ok() && resume.empty()) step = ForkStep(*spec);
     if (const std::string field = settings_.Text("TOY_FIELD", ""); !field.empty()) {
-      const Result<std::string> spec = ReadFile(directory_ + "/run.json", 1 << 20);
       if (!spec.ok()) return 70;
       field_ = RealMember(*spec, field);
     }

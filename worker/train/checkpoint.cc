@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -304,6 +305,20 @@ Result<std::unique_ptr<Checkpoint>> ReadCheckpoint(const std::string& path,
   return out;
 }
 
+Result<std::unique_ptr<Checkpoint>> FindCheckpoint(const std::string& folder, uint64_t step,
+                                                   const std::string& digest) {
+  const auto names = ListDirectory(folder);
+  if (!names.ok()) return names.status();
+  const std::string end = StrCat("-", step);
+  for (const std::string& name : *names) {
+    if (name.starts_with(".") || !name.ends_with(end)) continue;
+    const std::string path = StrCat(folder, "/", name);
+    SWITCHYARD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(path));
+    if (manifest.step == step && manifest.digest == digest) return ReadCheckpoint(path, "");
+  }
+  return NotFound(StrCat(folder, " has no checkpoint of step ", step, " with digest ", digest));
+}
+
 NamedTensors ModelTensors(const model::LanguageModel& model) {
   NamedTensors out = model.NamedParameters();
   const NamedTensors buffers = model.NamedBuffers();
@@ -337,6 +352,33 @@ Status MatchTensors(const data::SafetensorsFile& file, const NamedTensors& live,
                              ", which this run does not have"));
     }
   }
+  return OkStatus();
+}
+
+Status CopyWeights(const data::SafetensorsFile& file, const NamedTensors& live,
+                   const std::vector<std::string>& fresh, std::vector<std::string>* notices) {
+  NamedTensors copied;
+  for (const auto& [name, tensor] : live) {
+    const bool may_differ = std::ranges::any_of(fresh, [&name = name](const std::string& glob) {
+      return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
+    });
+    const data::TensorView* stored = file.Find(name);
+    const bool is_there = stored != nullptr && stored->shape == tensor.sizes().vec() &&
+                          TorchType(stored->dtype) == tensor.scalar_type();
+    if (is_there) {
+      copied.emplace_back(name, tensor);
+    } else if (may_differ) {
+      notices->push_back(StrCat(name, " ", ShapeText(tensor.sizes()),
+                                " is not that of the checkpoint: drawn from the seed"));
+    } else {
+      return DataLoss(stored == nullptr
+                          ? StrCat(file.path(), " has no ", name, ", expected ",
+                                   ShapeText(tensor.sizes()), " (init.fresh may name it)")
+                          : StrCat(file.path(), ": ", name, " is ", ShapeText(stored->shape),
+                                   ", expected ", ShapeText(tensor.sizes())));
+    }
+  }
+  CopyTensors(file, copied);
   return OkStatus();
 }
 

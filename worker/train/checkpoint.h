@@ -86,6 +86,11 @@ struct Checkpoint {
 Result<std::unique_ptr<Checkpoint>> ReadCheckpoint(const std::string& path,
                                                    const std::string& run_key);
 
+// The checkpoint of `step` in `folder`, another run's, that has this digest ("sha256:<hex>"): what
+// a run begins with. kNotFound: there is none. Others as ReadCheckpoint.
+Result<std::unique_ptr<Checkpoint>> FindCheckpoint(const std::string& folder, uint64_t step,
+                                                   const std::string& digest);
+
 // The live tensors of a model that a checkpoint holds: parameters, then buffers.
 NamedTensors ModelTensors(const model::LanguageModel& model);
 
@@ -94,6 +99,11 @@ NamedTensors ModelTensors(const model::LanguageModel& model);
 // name and both shapes on any gap, surplus or difference.
 Status MatchTensors(const data::SafetensorsFile& file, const NamedTensors& live,
                     const std::string& ignored_prefix = "");
+// Copies what the file has into live tensors; a parameter that one of the globs `fresh` names may
+// be missing there or have another shape, and stays as it is. kDataLoss as MatchTensors; what stays
+// is named in `notices`.
+Status CopyWeights(const data::SafetensorsFile& file, const NamedTensors& live,
+                   const std::vector<std::string>& fresh, std::vector<std::string>* notices);
 // Copies the file's values into live tensors that match it.
 void CopyTensors(const data::SafetensorsFile& file, const NamedTensors& live);
 // The tensors named "memory.<i>" in order; empty when there are none.

@@ -134,7 +134,9 @@ std::vector<std::string> ChooseExpired(const std::vector<StoredCheckpoint>& stor
 
   std::vector<std::string> expired;
   for (const StoredCheckpoint& checkpoint : stored) {
-    if (!kept.contains(checkpoint.path)) expired.push_back(checkpoint.path);
+    const bool is_told =
+        std::ranges::find(options.keep_steps, checkpoint.step) != options.keep_steps.end();
+    if (!is_told && !kept.contains(checkpoint.path)) expired.push_back(checkpoint.path);
   }
   return expired;
 }

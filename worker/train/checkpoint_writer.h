@@ -25,6 +25,7 @@ class CheckpointWriter {
     uint32_t keep_last = 2;
     uint32_t keep_best = 1;
     bool lower_is_better = true;
+    std::vector<uint64_t> keep_steps;  // stay as well
     // Called when a checkpoint is whole on disk and gets its name next; does not return when this
     // attempt may no longer publish one. Empty: nothing to ask.
     std::function<void()> before_publish;
@@ -46,7 +47,8 @@ class CheckpointWriter {
   std::unique_ptr<State> state_;
 };
 
-// Paths to remove so that the newest `keep_last` and the best `keep_best` stay; at least one stays.
+// Paths to remove so that the newest `keep_last`, the best `keep_best` and those of `keep_steps`
+// stay; at least one stays.
 // `stored` in the order of ListCheckpoints.
 std::vector<std::string> ChooseExpired(const std::vector<StoredCheckpoint>& stored,
                                        const CheckpointWriter::Options& options);

@@ -190,19 +190,23 @@ class TrainLoop {
       const pb::CheckpointPolicy& policy = attempt.checkpoint();
       checkpoint_every_ms_ = policy.has_every_ms() ? policy.every_ms() : 600'000;
       checkpoints_ = std::make_unique<CheckpointWriter>(
-          CheckpointWriter::Options{.root = attempt.checkpoint_dir(),
-                                    .epoch = attempt.epoch(),
-                                    .run_key = attempt.run_key(),
-                                    .keep_last = policy.has_keep_last() ? policy.keep_last() : 2,
-                                    .keep_best = policy.has_keep_best() ? policy.keep_best() : 1,
-                                    .lower_is_better = objective_.lower_is_better(),
-                                    .before_publish = [this] { setup_.stop.ExitIfPast(); }},
+          CheckpointWriter::Options{
+              .root = attempt.checkpoint_dir(),
+              .epoch = attempt.epoch(),
+              .run_key = attempt.run_key(),
+              .keep_last = policy.has_keep_last() ? policy.keep_last() : 2,
+              .keep_best = policy.has_keep_best() ? policy.keep_best() : 1,
+              .lower_is_better = objective_.lower_is_better(),
+              .keep_steps = {train_.keep_steps().begin(), train_.keep_steps().end()},
+              .before_publish = [this] { setup_.stop.ExitIfPast(); }},
           setup.events);
     }
   }
 
   Ending Run() {
-    Resume();
+    if (const Status status = Resume(); !status.ok()) {
+      return Finish({.code = ExitCode::kData, .reason = status.message()});
+    }
     setup_.events.Scalars(progress_.step, setup_.model_facts);
     last_checkpoint_ = Clock::now();
     if (progress_.owes_evaluation && !Evaluate()) return Stop();
@@ -218,7 +222,11 @@ class TrainLoop {
         return Finish({.code = ExitCode::kGuard, .reason = "non_finite"});
       }
       if (IsEvaluationDue() && !Evaluate()) return Stop();
-      if (IsCheckpointDue()) SubmitCheckpoint();
+      if (IsStepKept()) {
+        SubmitFinalCheckpoint();
+      } else if (IsCheckpointDue()) {
+        SubmitCheckpoint();
+      }
     }
     SubmitFinalCheckpoint();
     return Finish({.code = ExitCode::kDone, .complete = true});
@@ -326,6 +334,11 @@ class TrainLoop {
     }
   }
 
+  bool IsStepKept() const {
+    const auto& steps = train_.keep_steps();
+    return std::find(steps.begin(), steps.end(), progress_.step) != steps.end();
+  }
+
   bool IsCheckpointDue() const {
     return checkpoints_ != nullptr && progress_.step < steps_max_ && checkpoint_every_ms_ > 0 &&
            SecondsSince(last_checkpoint_) * 1000 >= static_cast<double>(checkpoint_every_ms_);
@@ -347,12 +360,13 @@ class TrainLoop {
     if (checkpoints_->Submit(std::move(content))) last_checkpoint_ = Clock::now();
   }
 
+  // One that must not be skipped because another is under way: the last one, or one to be kept.
   void SubmitFinalCheckpoint() {
     if (checkpoints_ == nullptr) return;
-    // The one under way first; the last one must not be skipped because of it.
     if (checkpoints_->WaitIdle(kCheckpointLimit)) SubmitCheckpoint();
     if (!checkpoints_->WaitIdle(kCheckpointLimit)) {
-      setup_.events.Log("the last checkpoint is not written after 5 minutes, giving it up");
+      setup_.events.Log(StrCat("the checkpoint of step ", progress_.step,
+                               " is not written after 5 minutes, giving it up"));
     }
   }
 
@@ -372,9 +386,9 @@ class TrainLoop {
   }
 
   // The assigned checkpoint, else an older one of this run that is whole, else from the start.
-  void Resume() {
+  Status Resume() {
     const std::string& assigned = setup_.attempt.resume_checkpoint();
-    if (assigned.empty()) return;
+    if (assigned.empty()) return Begin();
     std::vector<std::string> candidates = {assigned};
     uint64_t step_max = UINT64_MAX;
     const std::string root = std::filesystem::path(assigned).parent_path().string();
@@ -390,35 +404,51 @@ class TrainLoop {
     }
     for (const std::string& path : candidates) {
       const Status status = ResumeFrom(path);
-      if (status.ok()) return;
+      if (status.ok()) return OkStatus();
       setup_.events.Log(StrCat("cannot resume from ", path, ": ", status.message()));
     }
-    setup_.events.Log("no checkpoint can be read, starting from step 0");
+    setup_.events.Log("no checkpoint can be read, starting anew");
+    return Begin();
+  }
+
+  // Step 0, or where the run that this one goes on from was; its objective begins here.
+  Status Begin() {
+    if (setup_.start == nullptr) return OkStatus();
+    SWITCHYARD_RETURN_IF_ERROR(Load(*setup_.start));
+    progress_.objective = {};
+    return OkStatus();
   }
 
   Status ResumeFrom(const std::string& path) {
     SWITCHYARD_ASSIGN_OR_RETURN(const auto checkpoint,
                                 ReadCheckpoint(path, setup_.attempt.run_key()));
-    const NamedTensors model = ModelTensors(setup_.model);
-    const NamedTensors state = optimizer_.State();
-    SWITCHYARD_RETURN_IF_ERROR(MatchTensors(*checkpoint->model, model));
-    SWITCHYARD_RETURN_IF_ERROR(MatchTensors(*checkpoint->state, state, "memory."));
-    const std::vector<at::Tensor> memory = ReadMemory(*checkpoint->state);
-    for (const at::Tensor& rows : memory) {
-      if (rows.dim() == 0 || rows.size(0) != train_.batch()) {
-        return DataLoss(StrCat(path, ": memory is not one of ", train_.batch(), " rows"));
-      }
-    }
-    CopyTensors(*checkpoint->model, model);
-    CopyTensors(*checkpoint->state, state);
-    window_.RestoreMemory(memory, train_.batch());
-    routing_.Restore(ReadTensors(*checkpoint->state, kTelemetryPrefix));
-    progress_ = checkpoint->progress;
-    optimizer_.set_updates(progress_.step - progress_.nonfinite_steps);
-    batcher_.Seek(progress_.cursor);
+    SWITCHYARD_RETURN_IF_ERROR(Load(*checkpoint));
     setup_.events.Line("resume", Members({{"from", std::to_string(checkpoint->info.epoch)},
                                           {"step", checkpoint->info.step},
                                           {"digest", checkpoint->info.digest}}));
+    return OkStatus();
+  }
+
+  // Everything, or with an error nothing.
+  Status Load(const Checkpoint& checkpoint) {
+    const NamedTensors model = ModelTensors(setup_.model);
+    const NamedTensors state = optimizer_.State();
+    SWITCHYARD_RETURN_IF_ERROR(MatchTensors(*checkpoint.model, model));
+    SWITCHYARD_RETURN_IF_ERROR(MatchTensors(*checkpoint.state, state, "memory."));
+    const std::vector<at::Tensor> memory = ReadMemory(*checkpoint.state);
+    for (const at::Tensor& rows : memory) {
+      if (rows.dim() == 0 || rows.size(0) != train_.batch()) {
+        return DataLoss(
+            StrCat(checkpoint.info.path, ": memory is not one of ", train_.batch(), " rows"));
+      }
+    }
+    CopyTensors(*checkpoint.model, model);
+    CopyTensors(*checkpoint.state, state);
+    window_.RestoreMemory(memory, train_.batch());
+    routing_.Restore(ReadTensors(*checkpoint.state, kTelemetryPrefix));
+    progress_ = checkpoint.progress;
+    optimizer_.set_updates(progress_.step - progress_.nonfinite_steps);
+    batcher_.Seek(progress_.cursor);
     return OkStatus();
   }
 

@@ -24,6 +24,7 @@ class RunSpec;
 namespace switchyard::train {
 
 class EventSink;
+struct Checkpoint;
 
 // What a run needs; all borrowed for the call.
 struct LoopSetup {
@@ -35,6 +36,8 @@ struct LoopSetup {
   const c10::Device& device;
   EventSink& events;
   StopSource& stop;
+  // Another run's that this one goes on from with everything restored; null: from the start.
+  const Checkpoint* start = nullptr;
   // Written once, behind the resume line: sizes and cost of the model.
   std::vector<std::pair<std::string, double>> model_facts;
 };

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <new>
@@ -196,6 +197,8 @@ class Attempt {
                      [&] { return RunAudit(run_, attempt_, **corpus, events_, stop_, say_); });
     }
 
+    const Result<std::unique_ptr<train::Checkpoint>> start = FindStart();
+    if (!start.ok()) return Failure(ExitCode::kData, StrCat("init: ", start.status().message()));
     events_.Phase("build_model");
     std::unique_ptr<model::LanguageModel> model;
     Ending built = Guarded(ExitCode::kSpec, [&] {
@@ -206,6 +209,14 @@ class Attempt {
         const Status copied = initial->CopyTo(
             *model, {run_.init().fresh().begin(), run_.init().fresh().end()}, &notices);
         if (!copied.ok()) return Failure(ExitCode::kData, copied.message());
+        for (const std::string& notice : notices) events_.Log(notice);
+      }
+      if (*start != nullptr && run_.init().restore() == pb::RESTORE_WEIGHTS) {
+        std::vector<std::string> notices;
+        const Status copied =
+            train::CopyWeights(*(*start)->model, train::ModelTensors(*model),
+                               {run_.init().fresh().begin(), run_.init().fresh().end()}, &notices);
+        if (!copied.ok()) return Failure(ExitCode::kData, StrCat("init: ", copied.message()));
         for (const std::string& notice : notices) events_.Log(notice);
       }
       MoveTo(device, *model);
@@ -219,14 +230,16 @@ class Attempt {
                             accounting.params_total));
     }
     return Guarded(ExitCode::kInternal, [&] {
-      Ending ending = train::RunTraining({.run = run_,
-                                          .attempt = attempt_,
-                                          .corpus = **corpus,
-                                          .model = *model,
-                                          .device = device,
-                                          .events = events_,
-                                          .stop = stop_,
-                                          .model_facts = ModelFacts(accounting)});
+      Ending ending = train::RunTraining(
+          {.run = run_,
+           .attempt = attempt_,
+           .corpus = **corpus,
+           .model = *model,
+           .device = device,
+           .events = events_,
+           .stop = stop_,
+           .start = run_.init().restore() == pb::RESTORE_ALL ? start->get() : nullptr,
+           .model_facts = ModelFacts(accounting)});
       if (ending.complete) {
         events_.Phase("audit");
         AuditTrained(run_, **corpus, *model, ending.final_step, events_, stop_);
@@ -240,6 +253,20 @@ class Attempt {
   Ending Unheard(ExitCode code, std::string reason) {
     SayHello(attempt_, "", events_);
     return Failure(code, std::move(reason));
+  }
+
+  // The checkpoint of another run that this one begins with, from the same store; null: none.
+  Result<std::unique_ptr<train::Checkpoint>> FindStart() const {
+    const pb::InitSpec& init = run_.init();
+    if (init.run().empty() || init.restore() == pb::RESTORE_NONE) {
+      return std::unique_ptr<train::Checkpoint>();
+    }
+    if (attempt_.checkpoint_dir().empty()) {
+      return InvalidArgument("init.run is found beside the run's own checkpoints: give a folder");
+    }
+    const std::string folder =
+        (std::filesystem::path(attempt_.checkpoint_dir()).parent_path() / init.run()).string();
+    return train::FindCheckpoint(folder, init.step(), init.digest());
   }
 
   // Identity and resumption of a run without an agent: the newest checkpoint in the folder goes on.

@@ -77,9 +77,7 @@ Result<std::unique_ptr<model::HfCheckpoint>> ResolveInitialModel(pb::RunSpec* ru
   std::unique_ptr<model::HfCheckpoint> checkpoint;
   if (!run->has_init()) return checkpoint;
   const pb::InitSpec init = run->init();
-  if (!init.has_hf()) {
-    return InvalidArgument("init: this trainer starts from init.hf only");
-  }
+  if (!init.has_hf()) return checkpoint;
   if (init.restore() == pb::RESTORE_ALL) {
     return InvalidArgument(
         "init.restore: a Hugging Face folder holds weights only, not the state of a run; use "

@@ -46,8 +46,8 @@ Status CheckIsDone(const v1::RunSpec& run) {
     return InvalidArgument("this trainer runs the kinds train, finetune and analyze only");
   }
   for (const std::string_view path :
-       {"init.run", "train.parallel", "train.task", "train.trainable", "train.keep_steps",
-        "guards.divergence", "guards.router_collapse", "guards.dead_expert", "eval.final"}) {
+       {"train.parallel", "train.task", "train.trainable", "guards.divergence",
+        "guards.router_collapse", "guards.dead_expert", "eval.final"}) {
     if (spec::IsPresent(run, path)) return InvalidArgument(StrCat("this trainer has no ", path));
   }
   return OkStatus();

@@ -368,6 +368,30 @@ TEST(Control, SendsTheActionOfTheVerb) {
   EXPECT_EQ(RunOn(server, {"priority", "demo"}).code, 1) << "--to is missing";
 }
 
+// Seeds by number, or a file; not both and not neither.
+TEST(Extend, SendsSeedsOrAFile) {
+  const FakeServer server({});
+  const Ran ran = RunOn(server, {"extend", "demo", "--replicates", "+2", "-o", "json"});
+  ASSERT_EQ(ran.code, kExitOk) << ran.err;
+  EXPECT_EQ(nlohmann::json::parse(ran.out)[0]["seeds_added"], 2);
+  EXPECT_THAT(server.LastRequest("ExtendSweep"), HasSubstr("replicates: 2"));
+  EXPECT_EQ(RunOn(server, {"extend", "demo"}).code, kExitUsage);
+  EXPECT_EQ(RunOn(server, {"extend", "demo", "x.yaml", "--replicates", "1"}).code, kExitUsage);
+}
+
+// The settings of a fork are YAML values, checked by the coordinator.
+TEST(Fork, SendsTheStepAndItsSettings) {
+  const FakeServer server({});
+  const Ran ran =
+      RunOn(server, {"fork", "demo/3", "--at", "100", "--set", "train.steps=500", "-o", "quiet"});
+  ASSERT_EQ(ran.code, kExitOk) << ran.err;
+  EXPECT_EQ(ran.out, "demo-fork-3-100\n");
+  EXPECT_THAT(server.LastRequest("ForkRun"), HasSubstr("step: 100"));
+  EXPECT_THAT(server.LastRequest("ForkRun"), HasSubstr("path: \"train.steps\""));
+  EXPECT_EQ(RunOn(server, {"fork", "demo/3", "--at", "100", "--set", "steps"}).code, kExitUsage);
+  EXPECT_EQ(RunOn(server, {"fork", "demo/3"}).code, kExitUsage);
+}
+
 // A retry is one call per sweep, with the numbers of its runs.
 TEST(Retry, AsksOncePerSweep) {
   const FakeServer server({});

@@ -217,6 +217,19 @@ class Sweeps final : public pb::SweepService::Service {
     response->set_runs_made(static_cast<uint64_t>(request->numbers_size()));
     return grpc::Status::OK;
   }
+  grpc::Status ExtendSweep(ServerContext*, const pb::ExtendSweepRequest* request,
+                           pb::ExtendSweepResponse* response) override {
+    SWITCHYARD_BEGIN("ExtendSweep");
+    response->mutable_sweep()->set_name("demo");
+    response->set_seeds_added(request->replicates());
+    return grpc::Status::OK;
+  }
+  grpc::Status ForkRun(ServerContext*, const pb::ForkRunRequest* request,
+                       pb::SubmitSweepResponse* response) override {
+    SWITCHYARD_BEGIN("ForkRun");
+    response->mutable_sweep()->set_name("demo-fork-3-100");
+    return grpc::Status::OK;
+  }
 
  private:
   World& world_;

@@ -8,9 +8,12 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "common/base/strings.h"
 #include "common/spec/yaml_reader.h"
+#include "server/api/sweep_changes.h"
+#include "switchyard/v1/sweep_service.pb.h"
 #include "tests/unit/server/app/reducer_world.h"
 
 namespace switchyard::app {
@@ -20,10 +23,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kSteps = 9;
-
-std::string Document(const std::string& strategy) {
-  return StrCat(R"(
+constexpr char kBase[] = R"(
 name: drawn
 base:
   kind: train
@@ -31,11 +31,21 @@ base:
   model: {transformer_xl: {layers: 1, d_model: 8, heads: 1, d_head: 8, d_inner: 8}}
   train: {steps: 9, batch: 1, target_len: 8, optimizer: {adam: {lr: 1e-3}}}
   eval: {every_steps: 1}
+)";
+
+std::string Document(const std::string& strategy) {
+  return StrCat(kBase, R"(
 space:
   log_uniform: {train.optimizer.adam.lr: [1e-5, 1e-1]}
 objective: {metric: valid/bits_per_byte, goal: minimize}
 )",
                 strategy);
+}
+
+std::string GridDocument(const std::string& rates, const std::string& seeds) {
+  return StrCat(kBase, "space: {grid: {train.optimizer.adam.lr: ", rates, "}}\n",
+                "replicates: {seeds: ", seeds, "}\n",
+                "objective: {metric: valid/bits_per_byte, goal: minimize}\n");
 }
 
 // The reducer over a file that outlives it, and an agent that trains everything that is wanted, a
@@ -46,6 +56,7 @@ class StrategiesTest : public ReducerTest {
     api::WantedAttempt wanted;
     uint64_t seq = 0;
     uint64_t step = 0;
+    uint64_t steps = 0;  // of the run
     scheduler::RecordState state = scheduler::RecordState::kRunning;
     int32_t code = 0;
   };
@@ -56,7 +67,7 @@ class StrategiesTest : public ReducerTest {
     ReducerTest::SetUp();
   }
   void TearDown() override {
-    ReducerTest::TearDown();
+    End();
     std::filesystem::remove_all(folder_);
   }
   std::unique_ptr<store::Store> MakeStore() override {
@@ -65,19 +76,27 @@ class StrategiesTest : public ReducerTest {
     return *std::move(store);
   }
 
+  // Also its lock on the database.
+  void End() {
+    ReducerTest::TearDown();
+    queries_.reset();
+    reducer_.reset();
+  }
+
   // As after a kill: nothing but the rows is left.
   void Restart() {
-    ReducerTest::TearDown();
+    End();
     ReducerTest::SetUp();
     ASSERT_EQ(RegisterWorker(slots_), "nonce");
   }
 
-  static v1::SweepSpec Read(const std::string& strategy) {
+  static v1::SweepSpec ReadText(const std::string& text) {
     v1::SweepSpec spec;
-    const auto faults = spec::ReadSweepYaml("drawn.yaml", Document(strategy), {}, &spec);
+    const auto faults = spec::ReadSweepYaml("drawn.yaml", text, {}, &spec);
     EXPECT_TRUE(faults.empty()) << spec::ToString(faults);
     return spec;
   }
+  static v1::SweepSpec Read(const std::string& strategy) { return ReadText(Document(strategy)); }
 
   std::vector<scheduler::MemberReport> Reports() const {
     std::vector<scheduler::MemberReport> reports;
@@ -102,8 +121,18 @@ class StrategiesTest : public ReducerTest {
   void Append(Record& record) {
     auto decoded = std::make_shared<events::DecodedBatch>();
     const uint64_t first = record.seq + 1;
+    const std::string digest = StrCat("\"digest\":\"sha256:", std::string(64, 'a'), "\"");
     if (record.seq == 0) {
       decoded->lines.push_back({.seq = ++record.seq, .covers = 1, .type = "hello", .json = "{}"});
+      const std::string& resume = record.wanted.resume_path;
+      if (const size_t dash = resume.rfind('-'); dash != std::string::npos) {
+        record.step = *ParseUint64(resume.substr(dash + 1));
+        decoded->lines.push_back({.seq = ++record.seq,
+                                  .covers = 1,
+                                  .type = "resume",
+                                  .json = StrCat("{\"from\":\"", resume.substr(0, dash),
+                                                 "\",\"step\":", record.step, ",", digest, "}")});
+      }
     }
     const double value = values_.at(record.wanted.run) + 1.0 / static_cast<double>(++record.step);
     decoded->columns.push_back(
@@ -114,6 +143,12 @@ class StrategiesTest : public ReducerTest {
          .steps = {record.step},
          .ms = {5},
          .values = std::string(reinterpret_cast<const char*>(&value), sizeof(value))});
+    decoded->lines.push_back(
+        {.seq = ++record.seq,
+         .covers = 1,
+         .type = "ckpt",
+         .json = StrCat("{\"step\":", record.step, ",\"bytes\":1,\"path\":\"",
+                        record.wanted.epoch.value, "-", record.step, "\",", digest, "}")});
     const auto batch = api::PrepareBatch(decoded, record.wanted.epoch, 0, 0);
     ASSERT_TRUE(batch.ok()) << batch.status().ToString();
     api::AppendInput input;
@@ -144,8 +179,10 @@ class StrategiesTest : public ReducerTest {
       const auto [record, is_new] = records_.try_emplace(wanted.epoch);
       if (is_new) {
         record->second.wanted = wanted;
-        v1::RunSpec spec;
+        v1::RunSpec& spec = specs_[wanted.run];
         ASSERT_TRUE(spec.ParseFromString(wanted.run_spec));
+        record->second.steps = spec.train().steps();
+        if (spec.init().restore() == v1::RESTORE_ALL) record->second.step = spec.init().step();
         values_[wanted.run] = std::abs(std::log10(spec.train().optimizer().adam().lr()) + 3);
       }
       if (wanted.intent != scheduler::Intent::kRun &&
@@ -157,14 +194,14 @@ class StrategiesTest : public ReducerTest {
     for (auto& [epoch, record] : records_) {
       if (record.state != scheduler::RecordState::kRunning) continue;
       Append(record);
-      if (record.step == kSteps) record.state = scheduler::RecordState::kExited;
+      if (record.step >= record.steps) record.state = scheduler::RecordState::kExited;
     }
   }
 
-  store::SweepInfo Sweep() {
+  store::SweepInfo Sweep(const std::string& name = "drawn") {
     Waiter<store::SweepInfo> waiter;
     queries_->Post([&](Result<store::ReadStore*> store) {
-      waiter.callback()((*store)->FindSweep("drawn", false));
+      waiter.callback()((*store)->FindSweep(name, false));
     });
     auto sweep = waiter.Wait();
     EXPECT_TRUE(sweep.ok()) << sweep.status().ToString();
@@ -172,16 +209,20 @@ class StrategiesTest : public ReducerTest {
   }
 
   // Per run in order of number: its cell, its learning rate, how it ended and at which step.
-  std::vector<std::string> Story() {
+  std::vector<store::RunInfo> Runs(const std::string& name = "drawn") {
+    const SweepId sweep = Sweep(name).row.id;
     Waiter<store::RunPage> waiter;
     queries_->Post([&](Result<store::ReadStore*> store) {
-      waiter.callback()(
-          (*store)->ListRuns({.sweep = std::nullopt, .states = {}, .series = {}}, "", 1000));
+      waiter.callback()((*store)->ListRuns({.sweep = sweep, .states = {}, .series = {}}, "", 1000));
     });
     const auto page = waiter.Wait();
     EXPECT_TRUE(page.ok()) << page.status().ToString();
+    return page->runs;
+  }
+
+  std::vector<std::string> Story(const std::string& name = "drawn") {
     std::vector<std::string> story;
-    for (const store::RunInfo& run : page->runs) {
+    for (const store::RunInfo& run : Runs(name)) {
       story.push_back(StrCat(run.link.number, " cell ", run.link.cell, " ",
                              run.link.columns.at(0).second, " seed ", run.row.seed, " ",
                              Name(run.status.state), " ", run.step));
@@ -202,7 +243,10 @@ class StrategiesTest : public ReducerTest {
 
   // Submits and trains until the sweep has completed; `restart_every` 0: never killed.
   std::vector<std::string> Drive(const std::string& strategy, int restart_every) {
-    const auto submitted = Submit(Read(strategy));
+    return DriveText(Document(strategy), restart_every);
+  }
+  std::vector<std::string> DriveText(const std::string& text, int restart_every) {
+    const auto submitted = Submit(ReadText(text));
     EXPECT_TRUE(submitted.ok()) << submitted.status().ToString();
     EXPECT_EQ(RegisterWorker(slots_), "nonce");
     for (int round = 1; round <= 300 && !HasFatalFailure(); ++round) {
@@ -214,13 +258,37 @@ class StrategiesTest : public ReducerTest {
     return Story();
   }
 
+  void Finish(const std::string& name = "drawn") {
+    for (int round = 0; round < 300 && !HasFatalFailure(); ++round) {
+      Round();
+      if (IsTerminal(Sweep(name).status.state)) break;
+    }
+    EXPECT_EQ(Sweep(name).status.state, scheduler::SweepState::kCompleted);
+  }
+
+  Result<api::ExtendReply> Extend(const std::string& text) {
+    v1::ExtendSweepRequest request;
+    request.set_sweep("drawn");
+    *request.mutable_spec() = ReadText(text);
+    Waiter<api::ExtendInput> planned;
+    queries_->Post([&](Result<store::ReadStore*> store) {
+      planned.callback()(api::PlanExtend(**store, request));
+    });
+    auto input = planned.Wait();
+    if (!input.ok()) return input.status();
+    Waiter<api::ExtendReply> waiter;
+    reducer_->Extend(*std::move(input), waiter.callback());
+    return waiter.Wait();
+  }
+
   // The same in a coordinator of its own.
   void Again() {
-    ReducerTest::TearDown();
+    End();
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
     records_.clear();
     values_.clear();
+    specs_.clear();
     ReducerTest::SetUp();
   }
 
@@ -228,6 +296,7 @@ class StrategiesTest : public ReducerTest {
   uint32_t slots_ = 2;
   std::map<Epoch, Record> records_;
   std::map<RunId, double> values_;
+  std::map<RunId, v1::RunSpec> specs_;
 };
 
 int CountWith(const std::vector<std::string>& story, const std::string& word) {
@@ -241,7 +310,9 @@ TEST_F(StrategiesTest, AKilledCoordinatorDecidesTheSame) {
   for (const char* strategy :
        {"strategy: {random: {cells: 5, seed: 3}}", "strategy: {asha: {cells: 9, min: 1, eta: 3}}",
         "strategy: {asha: {cells: 6, min: 1, eta: 3, rule: promote}}",
-        "strategy: {tpe: {cells: 8, startup: 3}}",
+        "strategy: {sobol: {cells: 5, seed: 3}}", "strategy: {tpe: {cells: 8, startup: 3}}",
+        "strategy: {hyperband: {min: 1, eta: 3}}", "strategy: {pbt: {population: 4, every: 3}}",
+        "strategy: {pbt: {population: 3, every: 4}}\nreplicates: {seeds: [1, 2]}",
         "strategy: {random: {cells: 8}}\nearly_stop: {median_stop: {grace: 2}}",
         "strategy: {asha: {cells: 4, min: 3, eta: 3}}\nreplicates: {seeds: [1, 2]}"}) {
     SCOPED_TRACE(strategy);
@@ -270,7 +341,7 @@ TEST_F(StrategiesTest, AshaStopsAtRungs) {
 // A promoted cell is the same run, paused at its rung and resumed. What waits for its strategy is
 // not started by a resume of the whole sweep.
 TEST_F(StrategiesTest, PromotionsResumeTheSameRun) {
-  ASSERT_TRUE(Submit(Read("strategy: {asha: {cells: 6, min: 1, eta: 3, rule: promote}}")).ok());
+  ASSERT_TRUE(Submit(Read("strategy: {asha: {cells: 9, min: 1, eta: 3, rule: promote}}")).ok());
   ASSERT_EQ(RegisterWorker(slots_), "nonce");
   for (int round = 0; round < 4; ++round) Round();
   const auto paused = [this] {
@@ -288,8 +359,9 @@ TEST_F(StrategiesTest, PromotionsResumeTheSameRun) {
   EXPECT_GT(paused(), 0u);
   for (int round = 0; round < 200 && !IsTerminal(Sweep().status.state); ++round) Round();
   const std::vector<std::string> story = Story();
-  EXPECT_EQ(story.size(), 6u) << "no run beside those of the cells";
-  EXPECT_GT(CountWith(story, "succeeded 9"), 0);
+  EXPECT_EQ(Sweep().status.state, scheduler::SweepState::kCompleted);
+  EXPECT_EQ(story.size(), 9u) << "no run beside those of the cells";
+  EXPECT_GT(CountWith(story, "succeeded 9"), 0) << ::testing::PrintToString(story);
   EXPECT_THAT(History(Sweep().row.id.value), Contains("strategy_resumed"));
 }
 
@@ -364,15 +436,264 @@ TEST_F(StrategiesTest, TakesCellsFromOutside) {
   EXPECT_EQ(ask(0).status().code(), Code::kFailedPrecondition);
 }
 
-// Other sweeps are not asked for cells, and a strategy that is not served is refused by its name.
-TEST_F(StrategiesTest, SaysWhatIsNotServed) {
+// Members of a population that fall behind are ended, and go on as forks of the best ones.
+TEST_F(StrategiesTest, PbtForksFromCheckpoints) {
+  slots_ = 4;
+  const std::vector<std::string> story = Drive("strategy: {pbt: {population: 4, every: 3}}", 0);
+  ASSERT_EQ(story.size(), 6u) << "a quarter of four is replaced after each of two generations";
+  EXPECT_EQ(CountWith(story, "stopped_early"), 2);
+  EXPECT_EQ(CountWith(story, "succeeded 9"), 4);
+  std::map<RunId, double> rates;
+  for (const auto& [run, spec] : specs_) rates[run] = spec.train().optimizer().adam().lr();
+  int forks = 0;
+  for (const store::RunInfo& run : Runs()) {
+    const v1::RunSpec& spec = specs_.at(run.row.id);
+    if (!spec.has_init()) continue;
+    ++forks;
+    EXPECT_EQ(spec.init().restore(), v1::RESTORE_ALL);
+    EXPECT_GE(spec.init().step(), 3u);
+    const auto parent = Uuid::Parse(spec.init().run());
+    ASSERT_TRUE(parent.ok());
+    EXPECT_NE(rates.at(run.row.id), rates.at({*parent})) << "it explores";
+    // The best quarter is one member.
+    for (const auto& [other, value] : values_) {
+      if (!specs_.at(other).has_init()) {
+        EXPECT_LE(values_.at({*parent}), value);
+      }
+    }
+  }
+  EXPECT_EQ(forks, 2);
+}
+
+// Equal budgets: each arm has its own strategy with its own cells.
+TEST_F(StrategiesTest, EachArmHasItsOwnBudget) {
+  std::string text = Document("strategy: {random: {cells: 3, per: [train.batch]}}");
+  text.replace(text.find("space:\n"), 7, "space:\n  grid: {train.batch: [1, 2]}\n");
+  const std::vector<std::string> story = DriveText(text, 0);
+  ASSERT_EQ(story.size(), 6u);
+  std::map<std::string, int> runs;
+  std::map<std::string, std::set<std::string>> rates;
+  for (const store::RunInfo& run : Runs()) {
+    ++runs[run.link.columns.at(0).second];
+    rates[run.link.columns.at(0).second].insert(run.link.columns.at(1).second);
+  }
+  EXPECT_EQ(runs["1"], 3);
+  EXPECT_EQ(runs["2"], 3);
+  EXPECT_EQ(rates["1"], rates["2"]) << "arms with the same dimensions draw the same values";
+}
+
+constexpr char kStages[] = R"(
+stages:
+  search:
+    space: {grid: {train.optimizer.adam.lr: [1e-2, 1e-3, 1e-4]}}
+    replicates: {seeds: [1, 2]}
+    objective: {metric: valid/bits_per_byte, goal: minimize}
+  confirm:
+    needs: search
+    select: {top: 1}
+    from: spec
+    replicates: {seeds: [5, 6, 7]}
+    objective: {metric: valid/bits_per_byte, goal: minimize}
+  tune:
+    needs: confirm
+    base: {kind: finetune, train: {steps: 4, batch: 1, target_len: 8, optimizer: {adam: {lr: 1e-5}}}}
+)";
+
+// A search, its best cell with more seeds, and children of these: each once, killed or not.
+TEST_F(StrategiesTest, StagesFollowEachOther) {
+  const std::vector<std::string> whole = DriveText(StrCat(kBase, kStages), 0);
+  ASSERT_EQ(whole.size(), 12u);
+  std::map<std::string, std::vector<store::RunInfo>> stages;
+  for (const store::RunInfo& run : Runs()) {
+    ASSERT_EQ(run.link.columns.at(0).first, "stage");
+    stages[run.link.columns.at(0).second].push_back(run);
+    EXPECT_EQ(run.status.state, scheduler::RunState::kSucceeded);
+  }
+  ASSERT_EQ(stages["search"].size(), 6u);
+  ASSERT_EQ(stages["confirm"].size(), 3u);
+  ASSERT_EQ(stages["tune"].size(), 3u);
+  std::set<std::string> confirmed;
+  std::set<uint64_t> seeds;
+  for (const store::RunInfo& run : stages["confirm"]) {
+    EXPECT_EQ(specs_.at(run.row.id).train().optimizer().adam().lr(), 1e-3);
+    confirmed.insert(run.row.id.value.ToString());
+    seeds.insert(run.row.seed);
+  }
+  EXPECT_THAT(seeds, ElementsAre(5u, 6u, 7u));
+  for (const store::RunInfo& run : stages["tune"]) {
+    const v1::RunSpec& spec = specs_.at(run.row.id);
+    EXPECT_TRUE(confirmed.contains(spec.init().run())) << spec.init().run();
+    EXPECT_EQ(spec.init().step(), 9u);
+    EXPECT_EQ(spec.train().steps(), 4u);
+  }
+  Again();
+  EXPECT_EQ(DriveText(StrCat(kBase, kStages), 3), whole);
+}
+
+// A drawn stage hands its best cell on, with the values that its strategy drew.
+TEST_F(StrategiesTest, ADrawnStageIsConfirmed) {
+  std::string stages = kStages;
+  const std::string grid = "{grid: {train.optimizer.adam.lr: [1e-2, 1e-3, 1e-4]}}";
+  stages.replace(stages.find(grid), grid.size(),
+                 "{log_uniform: {train.optimizer.adam.lr: [1e-5, 1e-1]}}\n"
+                 "    strategy: {random: {cells: 5, seed: 2}}");
+  const std::string seeds = "{seeds: [1, 2]}";
+  stages.replace(stages.find(seeds), seeds.size(), "{seeds: [1]}");
+  const std::vector<std::string> whole = DriveText(StrCat(kBase, stages), 0);
+  ASSERT_EQ(whole.size(), 11u);
+  double best = 1e9;
+  std::string wanted;
+  std::set<std::string> confirmed;
+  for (const store::RunInfo& run : Runs()) {
+    const std::string& stage = run.link.columns.at(0).second;
+    const std::string& rate = run.link.columns.at(1).second;
+    if (stage == "confirm") confirmed.insert(rate);
+    if (stage != "search" || values_.at(run.row.id) >= best) continue;
+    best = values_.at(run.row.id);
+    wanted = rate;
+  }
+  EXPECT_THAT(confirmed, ElementsAre(wanted));
+  Again();
+  EXPECT_EQ(DriveText(StrCat(kBase, stages), 3), whole);
+}
+
+// A stage that needs another sweep waits for its end, and takes its runs once.
+TEST_F(StrategiesTest, AStageNeedsAnotherSweep) {
+  ASSERT_TRUE(Submit(ReadText(GridDocument("[1e-2, 1e-3]", "[1]"))).ok());
+  ASSERT_EQ(RegisterWorker(slots_), "nonce");
+  const char* follow = R"(
+name: follow
+stages:
+  tune:
+    needs: {sweep: drawn, where: "train.optimizer.adam.lr < 5e-3"}
+    from: last
+    base: {kind: finetune, train: {steps: 4, batch: 1, target_len: 8, optimizer: {adam: {lr: 1e-5}}}}
+)";
+  const auto submitted = Submit(ReadText(follow));
+  ASSERT_TRUE(submitted.ok()) << submitted.status().ToString();
+  EXPECT_TRUE(Runs("follow").empty());
+  Finish();
+  Restart();
+  Finish("follow");
+  const std::vector<store::RunInfo> runs = Runs("follow");
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(specs_.at(runs[0].row.id).init().step(), 9u);
+  const auto missing = Submit(ReadText(
+      "name: other\nstages:\n  tune: {needs: {sweep: nowhere}, base: {kind: finetune, train: "
+      "{steps: 4, batch: 1, target_len: 8, optimizer: {adam: {lr: 1e-5}}}}}\n"));
+  EXPECT_EQ(missing.status().code(), Code::kNotFound);
+}
+
+// An extension of a grid in the middle: cells and runs keep their numbers, each combination once.
+TEST_F(StrategiesTest, ExtendsAGrid) {
+  ASSERT_TRUE(Submit(ReadText(GridDocument("[1e-2, 1e-3, 1e-4]", "[1]"))).ok());
+  ASSERT_EQ(RegisterWorker(slots_), "nonce");
+  for (int round = 0; round < 3; ++round) Round();
+  const std::vector<store::RunInfo> before = Runs();
+  ASSERT_EQ(before.size(), 3u);
+  const std::string more = GridDocument("[1e-2, 1e-3, 3e-3, 1e-4]", "[1, 2]");
+  const auto reply = Extend(more);
+  ASSERT_TRUE(reply.ok()) << reply.status().ToString();
+  EXPECT_EQ(reply->sweep.row.name, "drawn");
+  EXPECT_EQ(reply->sweep.row.runs, 8u);
+  Restart();
+  const auto again = Extend(more);
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_TRUE(again->existed);
+  Finish();
+  const std::vector<store::RunInfo> runs = Runs();
+  ASSERT_EQ(runs.size(), 8u);
+  std::set<std::pair<std::string, uint64_t>> seen;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    EXPECT_EQ(runs[i].link.number, i + 1);
+    seen.insert({runs[i].link.columns.at(0).second, runs[i].row.seed});
+    if (i < 3) {
+      EXPECT_EQ(runs[i].row.id, before[i].row.id);
+    }
+    EXPECT_EQ(runs[i].link.cell == 4, runs[i].link.columns.at(0).second == "3e-3");
+  }
+  EXPECT_EQ(seen.size(), 8u);
+  const auto less = Extend(GridDocument("[1e-2]", "[1, 2]"));
+  EXPECT_THAT(less.status().message(), HasSubstr("missing"));
+}
+
+// Of a sweep that has ended, the extension is a child that shares its runs.
+TEST_F(StrategiesTest, ExtendsASweepThatHasEnded) {
+  DriveText(GridDocument("[1e-2, 1e-3]", "[1]"), 0);
+  const std::vector<store::RunInfo> before = Runs();
+  const auto reply = Extend(GridDocument("[1e-2, 1e-3]", "[1, 2]"));
+  ASSERT_TRUE(reply.ok()) << reply.status().ToString();
+  EXPECT_EQ(reply->sweep.row.name, "drawn.2");
+  EXPECT_EQ(reply->sweep.row.parent, before[0].row.sweep);
+  Finish("drawn.2");
+  const std::vector<store::RunInfo> runs = Runs("drawn.2");
+  ASSERT_EQ(runs.size(), 4u);
+  EXPECT_EQ(runs[0].row.id, before[0].row.id);
+  EXPECT_EQ(runs[1].row.id, before[1].row.id);
+  EXPECT_EQ(runs[2].row.seed, 2u);
+}
+
+// More cells for a strategy: it begins with the points of the short sweep, and goes on.
+TEST_F(StrategiesTest, ExtendsAStrategy) {
+  for (const char* method : {"random", "sobol"}) {
+    SCOPED_TRACE(method);
+    const auto document = [&](int cells) {
+      return Document(StrCat("strategy: {", method, ": {cells: ", cells, ", seed: 4}}"));
+    };
+    const std::vector<std::string> whole = DriveText(document(7), 0);
+    Again();
+    ASSERT_TRUE(Submit(ReadText(document(4))).ok());
+    ASSERT_EQ(RegisterWorker(slots_), "nonce");
+    Round();
+    const auto reply = Extend(document(7));
+    ASSERT_TRUE(reply.ok()) << reply.status().ToString();
+    Restart();
+    Finish();
+    EXPECT_EQ(Story(), whole);
+    Again();
+  }
+}
+
+// A run of its own that goes on from a checkpoint with other settings.
+TEST_F(StrategiesTest, ForksARun) {
+  DriveText(GridDocument("[1e-2, 1e-3]", "[1]"), 0);
+  const auto fork = [&](uint64_t step, const char* path, const char* value) {
+    v1::ForkRunRequest request;
+    request.set_run("drawn/2");
+    request.set_step(step);
+    v1::SetEntry* set = request.add_sets();
+    set->set_path(path);
+    set->mutable_value()->set_scalar(value);
+    Waiter<v1::SweepSpec> waiter;
+    queries_->Post([&](Result<store::ReadStore*> store) {
+      v1::SweepSpec spec;
+      const Status status = api::PlanFork(**store, request, &spec);
+      waiter.callback()(status.ok() ? Result<v1::SweepSpec>(spec) : status);
+    });
+    return waiter.Wait();
+  };
+  EXPECT_THAT(fork(4, "train.steps", "12").status().message(), HasSubstr("those at step 9"));
+  EXPECT_THAT(fork(9, "train.step", "12").status().message(), HasSubstr("train.step"));
+  const auto spec = fork(9, "train.steps", "12");
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  const auto submitted = Submit(*spec);
+  ASSERT_TRUE(submitted.ok()) << submitted.status().ToString();
+  EXPECT_EQ(submitted->sweep.row.name, "drawn-fork-2-9");
+  Finish("drawn-fork-2-9");
+  const std::vector<store::RunInfo> runs = Runs("drawn-fork-2-9");
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].step, 12u);
+  EXPECT_EQ(specs_.at(runs[0].row.id).init().step(), 9u);
+  EXPECT_TRUE(Submit(*spec)->existed);
+}
+
+// Other sweeps are not asked for cells.
+TEST_F(StrategiesTest, OthersAreNotAsked) {
   const auto grid = Submit(SmallSweep(1));
   ASSERT_TRUE(grid.ok());
   Waiter<api::AskReply> waiter;
   reducer_->Ask(grid->sweep.row.id, 0, waiter.callback());
   EXPECT_EQ(waiter.Wait().status().code(), Code::kFailedPrecondition);
-  const auto pbt = Submit(Read("strategy: {pbt: {population: 4, every: 3}}"));
-  EXPECT_THAT(pbt.status().message(), HasSubstr("strategy.pbt"));
 }
 
 }  // namespace

@@ -137,6 +137,7 @@ class LoopTest : public testing::Test {
                         .device = device_,
                         .events = sink,
                         .stop = stop,
+                        .start = start_,
                         .model_facts = {{"model/params_total", 272}}});
   }
 
@@ -146,6 +147,7 @@ class LoopTest : public testing::Test {
   v1::AttemptSpec attempt_;
   at::Device device_{at::kCPU};
   StopAt never_{0};
+  const Checkpoint* start_ = nullptr;
 };
 
 // A whole run: every step has its metrics, the last step is evaluated, the result is announced.
@@ -259,6 +261,73 @@ TEST_F(LoopTest, AStoppedAndResumedRunEqualsAnUninterruptedOne) {
     EXPECT_TRUE(second.table.equal(whole.table));
     EXPECT_TRUE(second.gain.equal(whole.gain));
   }
+}
+
+// A fork is the run that it comes from, up to what is set anew; its own objective begins with it.
+// Steps to be kept are, whatever the retention says.
+TEST_F(LoopTest, AForkGoesOnFromAKeptStep) {
+  StubModel whole(kVocab, 0.2), same(kVocab, 0.7), other(kVocab, 0.7);
+  RecordingSink whole_sink, same_sink, other_sink;
+  run_.mutable_eval()->set_every_steps(8);
+  run_.mutable_train()->add_keep_steps(10);
+  attempt_.mutable_checkpoint()->set_keep_last(1);
+  attempt_.mutable_checkpoint()->set_keep_best(0);
+  attempt_.set_checkpoint_dir(root_ + "/parent");
+  Train(whole, whole_sink, never_);
+  const auto stored = ListCheckpoints(root_ + "/parent", "key");
+  ASSERT_EQ(stored.size(), 2u);
+  EXPECT_EQ(stored[0].step, 10u);
+  const auto read = ReadCheckpoint(stored[0].path, "key");
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  const auto found = FindCheckpoint(root_ + "/parent", 10, (*read)->info.digest);
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  EXPECT_EQ(FindCheckpoint(root_ + "/parent", 10, "sha256:0").status().code(), Code::kNotFound);
+
+  start_ = found->get();
+  attempt_.set_run_key("fork");
+  attempt_.set_checkpoint_dir(root_ + "/fork");
+  Train(same, same_sink, never_);
+  EXPECT_FALSE(same_sink.lines.contains("resume"));
+  EXPECT_EQ(same_sink.series["train/nats_per_token"].begin()->first, 11u);
+  EXPECT_EQ(same_sink.series["train/nats_per_token"][30],
+            whole_sink.series["train/nats_per_token"][30]);
+  EXPECT_TRUE(same.table.equal(whole.table));
+  run_.mutable_train()->mutable_optimizer()->mutable_adam()->set_lr(0.2);
+  attempt_.set_run_key("other");
+  attempt_.set_checkpoint_dir(root_ + "/other");
+  Train(other, other_sink, never_);
+  EXPECT_EQ(other_sink.series["train/nats_per_token"][11],
+            whole_sink.series["train/nats_per_token"][11]);
+  EXPECT_FALSE(other.table.equal(whole.table));
+
+  run_.mutable_train()->set_batch(6);
+  StubModel wrong(kVocab);
+  RecordingSink wrong_sink;
+  const Ending refused = Train(wrong, wrong_sink, never_);
+  EXPECT_EQ(refused.code, ExitCode::kData);
+  EXPECT_THAT(refused.reason, HasSubstr("6 rows"));
+}
+
+// Weights of another run: all of them, but for what may be fresh.
+TEST_F(LoopTest, TakesWeightsFromACheckpoint) {
+  StubModel from(kVocab, 0.3), to(kVocab, 0.9);
+  RecordingSink sink;
+  attempt_.set_checkpoint_dir(root_);
+  Train(from, sink, never_);
+  const auto stored = ReadCheckpoint(ListCheckpoints(root_, "key").back().path, "key");
+  ASSERT_TRUE(stored.ok());
+  std::vector<std::string> notices;
+  NamedTensors live = ModelTensors(to);
+  ASSERT_TRUE(CopyWeights(*(*stored)->model, live, {}, &notices).ok());
+  EXPECT_TRUE(to.table.equal(from.table));
+  EXPECT_TRUE(notices.empty());
+  live.emplace_back("head.weight", at::ones({2, 3}));
+  EXPECT_THAT(CopyWeights(*(*stored)->model, live, {}, &notices).message(),
+              HasSubstr("head.weight"));
+  ASSERT_TRUE(CopyWeights(*(*stored)->model, live, {"head.*"}, &notices).ok());
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_THAT(notices[0], HasSubstr("head.weight"));
+  EXPECT_TRUE(live.back().second.equal(at::ones({2, 3})));
 }
 
 // An evaluation broken off by a stop is owed: the resumed attempt begins with it.
