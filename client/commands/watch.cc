@@ -134,7 +134,8 @@ WatchSweep ToView(const pb::Sweep& sweep, int64_t now_ms) {
                   .runs = sweep.runs(),
                   .succeeded = counts.succeeded(),
                   .failed = counts.failed(),
-                  .ended_otherwise = counts.cancelled() + counts.other(),
+                  .cancelled = counts.cancelled(),
+                  .set_aside = counts.other(),
                   .active = counts.active(),
                   .waiting = counts.waiting() + counts.queued()};
   if (!IsTerminal(sweep.state())) {

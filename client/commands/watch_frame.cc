@@ -143,7 +143,11 @@ std::string Counts(const WatchSweep& sweep) {
   if (sweep.active > 0) text += StrCat(", ", sweep.active, " active");
   if (sweep.waiting > 0) text += StrCat(", ", sweep.waiting, " queued");
   if (sweep.failed > 0) text += StrCat(", ", sweep.failed, " failed");
-  if (sweep.ended_otherwise > 0) text += StrCat(", ", sweep.ended_otherwise, " cancelled");
+  if (sweep.cancelled > 0) text += StrCat(", ", sweep.cancelled, " cancelled");
+  if (sweep.set_aside > 0) {
+    const bool is_over = sweep.state == "completed" || sweep.state == "cancelled";
+    text += StrCat(", ", sweep.set_aside, is_over ? " stopped early" : " stopped early or paused");
+  }
   return text;
 }
 
@@ -159,7 +163,7 @@ void AppendSweep(const WatchSweep& sweep, const FrameStyle& style, std::vector<s
   const size_t bar_width = style.columns > 5 ? std::min<size_t>(style.columns - 5, 100) : 0;
   std::string bar = StackedBar({{sweep.succeeded, "█"},
                                 {sweep.failed, "▚"},
-                                {sweep.ended_otherwise, "▒"},
+                                {sweep.cancelled + sweep.set_aside, "▒"},
                                 {sweep.active, "▓"},
                                 {sweep.waiting, "·"}},
                                bar_width);

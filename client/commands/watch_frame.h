@@ -13,13 +13,14 @@ struct WatchSweep {
   uint64_t runs = 0;
   uint64_t succeeded = 0;
   uint64_t failed = 0;
-  uint64_t ended_otherwise = 0;  // cancelled, stopped early
+  uint64_t cancelled = 0;
+  uint64_t set_aside = 0;  // stopped early; of a live sweep also paused
   uint64_t active = 0;
   uint64_t waiting = 0;
   double elapsed_seconds = -1;  // since it was submitted; negative: it has ended
   double eta_seconds = -1;      // negative: unknown
 
-  uint64_t ended() const { return succeeded + failed + ended_otherwise; }
+  uint64_t ended() const { return succeeded + failed + cancelled + set_aside; }
 };
 
 struct WatchRun {

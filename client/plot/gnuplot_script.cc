@@ -25,6 +25,17 @@ const char* ColorOf(size_t i) { return kColors[i % kColorCount]; }
 // gnuplot reads these forms of a double; anything that is not finite is a gap.
 std::string Number(double value) { return std::isfinite(value) ? FormatDouble(value) : "NaN"; }
 
+// Labels of one figure often differ in their ends only.
+std::string CutInTheMiddle(const std::string& text, size_t width) {
+  if (CellWidth(text) <= width) return text;
+  const std::string head = CutToWidth(text, width / 2);
+  size_t at = 0;
+  while (CellWidth(std::string_view(text).substr(at)) > width - CellWidth(head)) {
+    at += DecodeUtf8(text, at).bytes;
+  }
+  return head + text.substr(at);
+}
+
 std::string Short(std::string_view text) { return CutToWidth(text, kLabelCellsMax); }
 
 std::string TerminalLine(const Canvas& canvas) {
@@ -199,7 +210,7 @@ class Script {
   // Labels of ticks go through gnuplot's own format.
   static std::string TickText(const std::string& label) {
     std::string text;
-    for (const char c : CutToWidth(label, kTickCellsMax)) {
+    for (const char c : CutInTheMiddle(label, kTickCellsMax)) {
       text += c;
       if (c == '%') text += c;
     }

@@ -46,11 +46,12 @@ std::string ObjectiveText(const pb::ObjectiveSpec& objective) {
 std::string CountsText(const pb::Sweep& sweep) {
   const pb::RunCounts& counts = sweep.counts();
   std::string text = StrCat(sweep.runs(), " runs: ", counts.succeeded(), " succeeded");
-  const std::pair<uint64_t, const char*> rest[] = {{counts.failed(), "failed"},
-                                                   {counts.cancelled(), "cancelled"},
-                                                   {counts.other(), "stopped early"},
-                                                   {counts.active(), "active"},
-                                                   {counts.waiting() + counts.queued(), "waiting"}};
+  const std::pair<uint64_t, const char*> rest[] = {
+      {counts.failed(), "failed"},
+      {counts.cancelled(), "cancelled"},
+      {counts.other(), IsTerminal(sweep.state()) ? "stopped early" : "stopped early or paused"},
+      {counts.active(), "active"},
+      {counts.waiting() + counts.queued(), "waiting"}};
   for (const auto& [count, word] : rest) {
     if (count > 0) text += StrCat(", ", count, " ", word);
   }

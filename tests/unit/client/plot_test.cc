@@ -166,6 +166,20 @@ TEST(Gnuplot, DrawsEveryKindWhateverTheNamesAre) {
   EXPECT_FALSE(FileExists(touched));
 }
 
+// Long labels of bars stay apart where they differ in their ends.
+TEST(Gnuplot, CutsTicksInTheMiddle) {
+  Figure figure;
+  figure.kind = Figure::Kind::kBars;
+  for (const char* end : {"A", "B"}) {
+    figure.bars.push_back(
+        {.label = std::string(40, 'x') + "é" + end, .mean = 1, .low = 1, .high = 1});
+  }
+  const std::string script = GnuplotScript(figure, {});
+  EXPECT_THAT(script, HasSubstr(std::string(11, 'x') + R"(\342\200\246)" + std::string(10, 'x') +
+                                R"(\303\251A")"));
+  EXPECT_THAT(script, HasSubstr(R"(\303\251B")"));
+}
+
 // A gap is a gap: no line joins what lies on its two sides.
 TEST(Gnuplot, LeavesGapsOpen) {
   SWITCHYARD_NEEDS_GNUPLOT();

@@ -306,5 +306,15 @@ TEST(Completion, CoversThreeShells) {
   EXPECT_EQ(CompletionScript("tcsh", verbs), "");
 }
 
+// What a search has stopped is not called cancelled; while the sweep lives some may be paused.
+TEST(PlainLine, TellsStoppedFromCancelled) {
+  WatchSweep sweep{.name = "asha", .state = "completed", .runs = 9, .succeeded = 2, .set_aside = 7};
+  EXPECT_EQ(PlainLine(sweep), "asha completed 9/9 done, 7 stopped early");
+  sweep.state = "active";
+  sweep.succeeded = 1;
+  sweep.cancelled = 1;
+  EXPECT_EQ(PlainLine(sweep), "asha active 9/9 done, 1 cancelled, 7 stopped early or paused");
+}
+
 }  // namespace
 }  // namespace switchyard::client
