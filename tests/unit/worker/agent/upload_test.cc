@@ -275,6 +275,22 @@ TEST_F(UploadTest, EndsWithoutOutputThatIsRejected) {
   EXPECT_EQ(client_.logs.size(), 1u);
 }
 
+// Something that outlives its trainer and goes on writing keeps no run from its end.
+TEST_F(UploadTest, EndsThoughItsOutputGrowsOn) {
+  Write(1, 1);
+  std::ofstream(directory_ + "/stdout.log") << "a word";
+  upload_->End();
+  std::ofstream(directory_ + "/stdout.log", std::ios::app) << " and another";
+  upload_->Flush();
+  ASSERT_EQ(client_.logs.size(), 1u);
+  EXPECT_EQ(client_.logs.at(0).data, "a word");
+  FakeClient::Take(client_.logs).done(AppendReply{.committed = 6});
+  EXPECT_TRUE(client_.logs.empty());
+  EXPECT_EQ(InFlight(), (Seqs{1}));
+  Answer(0, Committed(1));
+  EXPECT_TRUE(upload_->is_done());
+}
+
 // The end of the events waits for the output.
 TEST_F(UploadTest, SendsOutputBeforeTheEndOfTheEvents) {
   Write(1, 1);
