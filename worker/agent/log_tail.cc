@@ -35,7 +35,7 @@ bool LogTail::Open() {
 uint64_t LogTail::FileSize() {
   struct stat info {};
   if (!Open() || fstat(fd_.get(), &info) != 0) return 0;
-  return static_cast<uint64_t>(info.st_size);
+  return std::min(static_cast<uint64_t>(info.st_size), end_);
 }
 
 uint64_t LogTail::unsent_bytes() {

@@ -26,6 +26,8 @@ class LogTail {
   std::optional<Chunk> Next();
   // Bytes below `offset` are stored.
   void Acknowledge(uint64_t offset) { offset_ = offset; }
+  // The trainer is gone: what something that it left behind still writes is not its output.
+  void Finish() { end_ = FileSize(); }
   // Nothing is left, as far as the file goes now.
   bool is_done() { return unsent_bytes() == 0; }
   uint64_t unsent_bytes();
@@ -40,6 +42,7 @@ class LogTail {
   UniqueFd fd_;
   bool unusable_ = false;
   uint64_t offset_ = 0;
+  uint64_t end_ = UINT64_MAX;
   uint64_t punched_to_ = kHeadBytes;
 };
 

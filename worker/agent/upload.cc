@@ -42,6 +42,8 @@ Upload::Upload(StreamId stream, const std::string& directory, UploadContext* con
 void Upload::End() {
   ended_ = true;
   events_.Finish();
+  out_.tail.Finish();
+  err_.tail.Finish();
 }
 
 void Upload::Reset() {
