@@ -158,8 +158,8 @@ class Fleet(Cluster):
         for sweep in sweeps:
             wait_until(lambda: self.ended(sweep), f"end of {sweep}", seconds, 0.2)
 
-    def check_run(self, run, steps=None):
-        """The canonical curve has each step once; each attempt's curve is what its ledger says, bit for bit."""
+    def check_run(self, run, steps=None, ledger=None):
+        """The canonical curve has each step once; each attempt's curve is what its ledger says, bit for bit. `ledger`: of ended trainers, read before."""
         steps = steps or self.steps
         shown = self.json("show", run)
         epochs = {int(a["ordinal"]): int(a["epoch"]) for a in shown["attempts"]}
@@ -168,7 +168,7 @@ class Fleet(Cluster):
         values = {step: {toy_value(e, step) for e in epochs.values()} for step in range(1, steps + 1)}
         for p in points:
             assert p[SERIES] in values[int(p["step"])], f"{run} step {p['step']}: {p[SERIES]}"
-        ledger = self.read_ledger()
+        ledger = ledger or self.read_ledger()
         for ordinal, epoch in epochs.items():
             emitted = [(s, v) for _, s, v in sorted(ledger.steps.get((epoch, 0), []))]
             shown_points = self.cli("-o", "json", "metrics", run, SERIES, "--attempts", ordinal, check=False)
@@ -226,10 +226,11 @@ class Fleet(Cluster):
     def finish(self, sweeps, seconds=180):
         """Everything is up: all runs end, whole curves, and the rows agree."""
         self.wait_all(sweeps, seconds)
+        ledger = self.read_ledger()
         for sweep in sweeps:
             for run in self.runs(sweep):
                 if run["state"] == "succeeded":
-                    self.check_run(run["name"])
+                    self.check_run(run["name"], ledger=ledger)
         launches = self.check_spawns()
         assert self.stop("coordinator") == 0
         self.check_database()

@@ -59,11 +59,12 @@ class Kills(unittest.TestCase):
             return not left
         wait_until(ended, "ends", 240, 0.3)
         attempts = launched = 0
-        spawned = {epoch for epoch, _ in cluster.read_ledger().spawns}
+        ledger = cluster.read_ledger()
+        spawned = {epoch for epoch, _ in ledger.spawns}
         for sweep in self.sweeps:
             for run in cluster.runs(sweep):
                 self.assertEqual(run["state"], "succeeded", cluster.cli("show", run["name"]).stdout)
-                shown = cluster.check_run(run["name"])
+                shown = cluster.check_run(run["name"], ledger=ledger)
                 attempts += len(shown["attempts"])
                 here = [a for a in shown["attempts"] if int(a["epoch"]) in spawned]
                 launched += len(here)
