@@ -266,7 +266,7 @@ TEST_F(LoopTest, AStoppedAndResumedRunEqualsAnUninterruptedOne) {
 // A fork is the run that it comes from, up to what is set anew; its own objective begins with it.
 // Steps to be kept are, whatever the retention says.
 TEST_F(LoopTest, AForkGoesOnFromAKeptStep) {
-  StubModel whole(kVocab, 0.2), same(kVocab, 0.7), other(kVocab, 0.7);
+  StubModel whole(kVocab, 0.2), same(kVocab, 0.2), other(kVocab, 0.2);
   RecordingSink whole_sink, same_sink, other_sink;
   run_.mutable_eval()->set_every_steps(8);
   run_.mutable_train()->add_keep_steps(10);
