@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "client/answer_verbs.h"
 #include "client/commands/commands.h"
 #include "client/commands/completion.h"
 #include "client/exit_code.h"
@@ -36,6 +37,7 @@ struct Options {
   ForkOptions fork;
   ListOptions list;
   std::string show_id;
+  std::string show_other;
   std::string explain_id;
   std::string audit_id;
   VerifyResumeOptions verify_resume;
@@ -43,12 +45,11 @@ struct Options {
   WaitOptions wait;
   std::string fail_on = "any";
   LogsOptions logs;
-  ResultsOptions results;
-  MetricsOptions metrics;
   ExportOptions export_options;
   ImportOptions import_options;
   PlotOptions plot;
   ReportOptions report;
+  AnswerOptions answers;
   ControlOptions control;
   ControlWorkerOptions control_worker;
   bool with_dependencies = false;
@@ -308,12 +309,20 @@ class Program {
     list->add_option("--limit", options_.list.limit,
                      "Runs shown, 0 for all (default: 100 in a table, else all)");
 
-    CLI::App* show = AddVerb("show", "Show a sweep or a run: spec, attempts, checkpoints, history",
-                             "  switchyard show last\n"
-                             "  switchyard show router-comparison/3\n"
-                             "  switchyard show 3 -o json",
-                             [this] { return RunShow(context_, options_.show_id); });
+    CLI::App* show =
+        AddVerb("show", "Show a sweep or a run: spec, attempts, checkpoints, history",
+                "  switchyard show last\n"
+                "  switchyard show router-comparison/3\n"
+                "  switchyard show 3 -o json\n"
+                "  switchyard show router-comparison/3 router-comparison/4",
+                [this] {
+                  return options_.show_other.empty()
+                             ? RunShow(context_, options_.show_id)
+                             : RunShowDiff(context_, options_.show_id, options_.show_other);
+                });
     show->add_option("ID", options_.show_id, "Sweep or run")->required();
+    show->add_option("OTHER", options_.show_other,
+                     "Another one: only the fields of the specs that differ are shown");
 
     CLI::App* explain = AddVerb("explain", "Say why a run waits, runs where it does, or ended",
                                 "  switchyard explain 3\n"
@@ -321,65 +330,10 @@ class Program {
                                 [this] { return RunExplain(context_, options_.explain_id); });
     explain->add_option("ID", options_.explain_id, "Run")->required();
 
-    CLI::App* results = AddVerb("results", "Table of a sweep's results, the best first",
-                                "  switchyard results last\n"
-                                "  switchyard results router-comparison --by cell\n"
-                                "  switchyard results last --by model.moe.router.kind "
-                                "--where 'state = \"succeeded\"'\n"
-                                "  switchyard results last --metric valid/bits_per_byte "
-                                "--metric train/tokens_per_second --last -o csv",
-                                [this] { return RunResults(context_, options_.results); });
-    results->add_option("SWEEP", options_.results.sweep, "Sweep")->required();
-    results
-        ->add_option("--metric", options_.results.metrics,
-                     "Series shown instead of the objective, rate, entropy and parameters; the "
-                     "first one orders the rows. May be repeated")
-        ->allow_extra_args(false)
-        ->type_name("SERIES");
-    results
-        ->add_option("--by", options_.results.by,
-                     "A row per run, per cell over its seeds, or per value of these axes, fields "
-                     "or properties of runs")
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->type_name("run|cell|NAME,...")
-        ->default_str("run");
-    results
-        ->add_option("--where", options_.results.where,
-                     "Only runs that satisfy it: 'state = \"succeeded\" and "
-                     "valid/bits_per_byte < 1.2'")
-        ->type_name("EXPR");
-    results
-        ->add_option("--sort", options_.results.sort,
-                     "Order of the runs, the best first for a series: valid/bits_per_byte, seed")
-        ->type_name("EXPR");
-    results->add_flag("--descending", options_.results.descending,
-                      "Turn the order of --sort round");
-    results->add_option("--limit", options_.results.limit, "Rows shown; 0: all")->default_str("0");
-    CLI::Option* best =
-        results->add_flag("--best", options_.results.wants_best,
-                          "Best value of a series (default: as the objective says)");
-    results->add_flag("--last", options_.results.wants_last, "Last value of a series")
-        ->excludes(best);
-
-    CLI::App* metrics =
-        AddVerb("metrics", "List a run's series, or print the points of one",
-                "  switchyard metrics 3\n"
-                "  switchyard metrics 3 train/nats_per_token -o csv\n"
-                "  switchyard metrics 3 routing/expert_load --attempts all -o jsonl",
-                [this] { return RunMetrics(context_, options_.metrics); });
-    metrics->add_option("RUN", options_.metrics.run, "Run")->required();
-    metrics->add_option("SERIES", options_.metrics.series, "Series; none: list them");
-    metrics
-        ->add_option("--attempts", options_.metrics.attempts,
-                     "Points of attempt N, or of all, instead of the canonical curve")
-        ->type_name("N|all");
-    metrics->add_option("--from", options_.metrics.from_step, "Only steps from here on")
-        ->type_name("STEP");
-    metrics
-        ->add_option("--points", options_.metrics.points_max,
-                     "About as many points at most, extremes kept; 0: all")
-        ->default_str("0");
+    AddAnswerVerbs(
+        [this](const std::string& name, const std::string& summary, const std::string& examples,
+               Action action) { return AddVerb(name, summary, examples, std::move(action)); },
+        context_, &options_.answers);
   }
 
   void AddPictureVerbs() {

@@ -162,6 +162,9 @@ SWITCHYARD_CLIENT_CALL(ResultsService, results, ListResults, ListResultsRequest,
                        ListResultsResponse)
 SWITCHYARD_CLIENT_CALL(ResultsService, results, GroupResults, GroupResultsRequest,
                        GroupResultsResponse)
+SWITCHYARD_CLIENT_CALL(ResultsService, results, Compare, CompareRequest, CompareResponse)
+SWITCHYARD_CLIENT_CALL(ResultsService, results, EstimatePower, EstimatePowerRequest,
+                       EstimatePowerResponse)
 SWITCHYARD_CLIENT_CALL(ResultsService, results, GetCurve, GetCurveRequest, GetCurveResponse)
 SWITCHYARD_CLIENT_CALL(ResultsService, results, ListSeries, ListSeriesRequest, ListSeriesResponse)
 SWITCHYARD_CLIENT_CALL(AdminService, admin, GetStatus, GetStatusRequest, GetStatusResponse)

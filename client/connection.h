@@ -8,12 +8,16 @@
 #include "common/base/status.h"
 
 namespace switchyard::v1 {
+class CompareRequest;
+class CompareResponse;
 class ControlRunRequest;
 class ControlRunResponse;
 class ControlSweepRequest;
 class ControlSweepResponse;
 class ControlWorkerRequest;
 class ControlWorkerResponse;
+class EstimatePowerRequest;
+class EstimatePowerResponse;
 class ExplainRunRequest;
 class ExplainRunResponse;
 class ExtendSweepRequest;
@@ -96,6 +100,9 @@ class Connection {
   Status ReadLog(const v1::ReadLogRequest& request, v1::ReadLogResponse* response);
   Status ListResults(const v1::ListResultsRequest& request, v1::ListResultsResponse* response);
   Status GroupResults(const v1::GroupResultsRequest& request, v1::GroupResultsResponse* response);
+  Status Compare(const v1::CompareRequest& request, v1::CompareResponse* response);
+  Status EstimatePower(const v1::EstimatePowerRequest& request,
+                       v1::EstimatePowerResponse* response);
   Status GetCurve(const v1::GetCurveRequest& request, v1::GetCurveResponse* response);
   Status ListSeries(const v1::ListSeriesRequest& request, v1::ListSeriesResponse* response);
   Status GetStatus(const v1::GetStatusRequest& request, v1::GetStatusResponse* response);

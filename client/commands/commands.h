@@ -64,6 +64,8 @@ struct ListOptions {
 int RunList(const Context& context, const ListOptions& options);
 
 int RunShow(const Context& context, const std::string& id);
+// Fields of the specs of two runs, or of two sweeps, that differ.
+int RunShowDiff(const Context& context, const std::string& left, const std::string& right);
 int RunExplain(const Context& context, const std::string& id);
 
 struct WatchOptions {

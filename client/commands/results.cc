@@ -76,6 +76,7 @@ ResultRow FromRun(const pb::Run& run, const std::vector<ResultMetric>& metrics) 
                 .number = run.number(),
                 .seed = run.seed(),
                 .state = StateText(run.state()),
+                .attempts = run.attempts(),
                 .id = run.id()};
   for (const pb::AxisValue& column : run.columns()) {
     row.columns.emplace_back(column.axis(), column.value());
@@ -89,8 +90,16 @@ ResultRow FromRun(const pb::Run& run, const std::vector<ResultMetric>& metrics) 
 }
 
 // The series that --sort stands for where it is one, with its own direction; else the expression.
+// Without --sort the first metric, the best first.
 void SetOrder(const ResultsOptions& options, const ResultTable& table,
               pb::ListResultsRequest* request) {
+  if (options.sort.empty()) {
+    const ResultMetric& metric = table.metrics.front();
+    request->set_order_by(
+        StrCat(metric.pick == Pick::kBest ? "best(" : "last(", metric.series, ")"));
+    request->set_descending(table.is_maximized);
+    return;
+  }
   request->set_order_by(options.sort);
   bool descending = options.descending;
   if (spec::SeriesDirection(options.sort) == spec::Direction::kMaximize ||
@@ -106,18 +115,20 @@ Status ListRows(Connection& connection, const ResultsOptions& options, const pb:
   request.set_sweep(sweep.id());
   request.set_filter(options.where);
   request.set_page_size(kPageSize);
-  if (!options.sort.empty()) {
+  // All rows are ordered here; of a few first ones the coordinator knows which.
+  if (!options.sort.empty() || options.limit > 0) {
     SetOrder(options, *table, &request);
     table->is_ordered = true;
+    if (options.limit > 0 && options.limit < kPageSize) {
+      request.set_page_size(static_cast<uint32_t>(options.limit));
+    }
   }
   for (const ResultMetric& metric : table->metrics) request.add_series(metric.series);
   while (true) {
     pb::ListResultsResponse page;
     SWITCHYARD_RETURN_IF_ERROR(connection.ListResults(request, &page));
     for (const pb::Run& run : page.runs()) table->rows.push_back(FromRun(run, table->metrics));
-    // Without an order of the coordinator's the first rows are known only when all are.
-    const bool has_enough =
-        table->is_ordered && options.limit > 0 && table->rows.size() >= options.limit;
+    const bool has_enough = options.limit > 0 && table->rows.size() >= options.limit;
     if (has_enough || page.next_page_token().empty()) return OkStatus();
     request.set_page_token(page.next_page_token());
   }
@@ -186,7 +197,10 @@ int RunResults(const Context& context, const ResultsOptions& options) {
   ResultTable table;
   table.metrics = Metrics(options, objective, pick);
   table.axes.assign(sweep.axes().begin(), sweep.axes().end());
-  table.is_maximized = sweep.objective().goal() == pb::GOAL_MAXIMIZE;
+  table.is_maximized =
+      table.metrics.front().series == objective
+          ? sweep.objective().goal() == pb::GOAL_MAXIMIZE
+          : spec::SeriesDirection(table.metrics.front().series) == spec::Direction::kMaximize;
 
   Listing listing;
   if (options.by.empty() || (options.by.size() == 1 && options.by.front() == "run")) {

@@ -80,6 +80,9 @@ Listing RunResultsListing(ResultTable table) {
   AppendAxes(table.axes, &listing);
   listing.columns.push_back({"seed", "SEED", Align::kRight});
   listing.columns.push_back({"state", "STATE"});
+  const bool has_several =
+      std::ranges::any_of(table.rows, [](const ResultRow& row) { return row.attempts > 1; });
+  listing.columns.push_back({"attempts", has_several ? "ATTEMPTS" : "", Align::kRight});
   for (const ResultMetric& metric : table.metrics) {
     listing.columns.push_back({metric.series, metric.title, Align::kRight});
   }
@@ -92,6 +95,7 @@ Listing RunResultsListing(ResultTable table) {
     }
     cells.push_back({row.seed, {}});
     cells.push_back({row.state, {}});
+    cells.push_back({row.attempts, {}});
     for (size_t m = 0; m < table.metrics.size(); ++m) {
       if (row.values[m].has_value()) {
         cells.push_back({*row.values[m], Shown(table.metrics[m], *row.values[m])});

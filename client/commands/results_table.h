@@ -22,6 +22,7 @@ struct ResultRow {
   uint64_t number = 0;
   uint64_t seed = 0;
   std::string state;
+  uint64_t attempts = 0;
   std::string id;
   std::vector<std::pair<std::string, std::string>> columns;  // axis -> value
   std::vector<std::optional<double>> values;                 // one per metric; may be NaN or Inf
@@ -35,8 +36,8 @@ struct ResultTable {
   std::vector<ResultRow> rows;
 };
 
-// A row per run, the best first; rows whose first metric is not finite, then those without one,
-// come last. Equal rows by number.
+// A row per run, the best first, with the number of attempts where one needed several; rows whose
+// first metric is not finite, then those without one, come last. Equal rows by number.
 Listing RunResultsListing(ResultTable table);
 
 struct GroupedValue {

@@ -5,13 +5,13 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "common/base/strings.h"
 #include "common/stats/bootstrap.h"
 #include "common/stats/looks.h"
 #include "common/stats/mean_tests.h"
+#include "common/stats/pairing.h"
 #include "common/stats/permutation.h"
 #include "common/stats/power.h"
 #include "common/stats/rank_tests.h"
@@ -39,116 +39,6 @@ constexpr std::array<std::pair<Unit, std::string_view>, 4> kUnits = {{
 
 bool IsPaired(TestKind test) {
   return test != TestKind::kWelchT && test != TestKind::kLabelPermutation;
-}
-
-// One arm under one value of `within`: a value for each seed that has all of it.
-struct Arm {
-  std::map<uint64_t, double> values;
-  std::map<uint64_t, std::vector<double>> parts;
-  std::map<uint64_t, Absence> absent;
-};
-
-using Arms = std::map<std::string, Arm>;
-
-// Children of a (pool, seed) are averaged, then pools; a seed without every pool is absent.
-Arms GroupArms(const std::vector<const Observation*>& observations) {
-  std::set<std::string> pools;
-  std::map<std::string, std::map<uint64_t, std::map<std::string, std::vector<double>>>> cells;
-  Arms arms;
-  for (const Observation* o : observations) {
-    pools.insert(o->pool);
-    Arm& arm = arms[o->arm];
-    if (o->absence != Absence::kNone) {
-      Absence& absence = arm.absent[o->seed];
-      absence = std::max(absence, o->absence);
-      continue;
-    }
-    cells[o->arm][o->seed][o->pool].push_back(o->value);
-    if (!o->parts.empty()) arm.parts[o->seed] = o->parts;
-  }
-  for (auto& [name, seeds] : cells) {
-    Arm& arm = arms[name];
-    for (auto& [seed, by_pool] : seeds) {
-      if (arm.absent.contains(seed)) continue;
-      if (by_pool.size() != pools.size()) {
-        arm.absent[seed] = Absence::kUnfinished;
-        continue;
-      }
-      std::vector<double> means;
-      for (const auto& [pool, values] : by_pool) means.push_back(Mean(values));
-      arm.values[seed] = Mean(means);
-    }
-  }
-  return arms;
-}
-
-std::vector<double> Values(const Arm& arm) {
-  std::vector<double> values;
-  for (const auto& [seed, value] : arm.values) values.push_back(value);
-  return values;
-}
-
-ArmSummary Summarise(const std::vector<double>& values) {
-  return {.n = values.size(), .mean = Mean(values), .sd = StandardDeviation(values)};
-}
-
-struct Pairs {
-  std::vector<double> arm;
-  std::vector<double> reference;
-  std::vector<double> differences;
-  std::vector<MissingSeed> missing;
-};
-
-Pairs PairUp(const std::string& name, const Arm& arm, const std::string& reference_name,
-             const Arm& reference) {
-  Pairs pairs;
-  std::set<uint64_t> seeds;
-  for (const Arm* side : {&arm, &reference}) {
-    for (const auto& [seed, value] : side->values) seeds.insert(seed);
-    for (const auto& [seed, absence] : side->absent) seeds.insert(seed);
-  }
-  const auto note = [&](const std::string& side_name, const Arm& side, uint64_t seed) {
-    if (side.values.contains(seed)) return true;
-    const auto it = side.absent.find(seed);
-    pairs.missing.push_back(
-        {.seed = seed,
-         .arm = side_name,
-         .absence = it == side.absent.end() ? Absence::kUnfinished : it->second});
-    return false;
-  };
-  for (const uint64_t seed : seeds) {
-    const bool has_arm = note(name, arm, seed);
-    const bool has_reference = note(reference_name, reference, seed);
-    if (!has_arm || !has_reference) continue;
-    pairs.arm.push_back(arm.values.at(seed));
-    pairs.reference.push_back(reference.values.at(seed));
-    pairs.differences.push_back(pairs.arm.back() - pairs.reference.back());
-  }
-  return pairs;
-}
-
-// Differences of the parts of the seeds that both arms have; lengths must agree.
-Result<SeedBatch> PartDifferences(const std::string& name, const Arm& arm,
-                                  const std::string& reference_name, const Arm& reference) {
-  SeedBatch out;
-  for (const auto& [seed, parts] : arm.parts) {
-    const auto other = reference.parts.find(seed);
-    if (other == reference.parts.end()) continue;
-    if (parts.size() != other->second.size() || (out.seeds > 0 && parts.size() != out.batches)) {
-      return FailedPrecondition(StrCat("seed ", seed, ": ", name, " has ", parts.size(),
-                                       " batches or examples and ", reference_name, " has ",
-                                       other->second.size(),
-                                       "; they must be the same ones in the same order"));
-    }
-    out.batches = parts.size();
-    ++out.seeds;
-    for (size_t i = 0; i < parts.size(); ++i) out.values.push_back(parts[i] - other->second[i]);
-  }
-  if (out.seeds == 0) {
-    return FailedPrecondition(
-        StrCat("no seed has values by batch or example in both ", name, " and ", reference_name));
-  }
-  return out;
 }
 
 Status CheckPlan(const ComparisonPlan& plan) {
@@ -188,6 +78,7 @@ Status CheckPlan(const ComparisonPlan& plan) {
 struct Levels {
   double alpha;   // of this look
   double family;  // alpha over the family's size
+  double reach;   // what the smallest p of the family must come to for a verdict
 };
 
 void TakeMeanTest(const MeanTest& test, const Levels& levels, ComparisonResult& result) {
@@ -217,15 +108,18 @@ void TakeBootstrap(const Bootstrap& bootstrap, const Levels& levels, ComparisonR
   for (MarginResult& margin : result.margins) margin.p = bootstrap.EquivalenceP(margin.margin);
 }
 
+std::string NameOf(const ComparisonResult& result) {
+  return StrCat(result.arm, " against ", result.reference, result.within.empty() ? "" : " at ",
+                result.within);
+}
+
 Status TestSeeds(const ComparisonPlan& plan, const Levels& levels, const Pairs& pairs,
                  const std::vector<double>& arm, const std::vector<double>& reference,
                  ComparisonResult& result) {
   const bool paired = IsPaired(plan.test);
   Result<MeanTest> mean_test = paired ? PairedT(pairs.differences) : WelchT(arm, reference);
   if (!mean_test.ok()) {
-    return FailedPrecondition(StrCat(result.arm, " against ", result.reference,
-                                     result.within.empty() ? "" : " at ", result.within, ": ",
-                                     mean_test.status().message()));
+    return FailedPrecondition(StrCat(NameOf(result), ": ", mean_test.status().message()));
   }
   result.estimate = mean_test->estimate;
   result.n = mean_test->n;
@@ -240,20 +134,20 @@ Status TestSeeds(const ComparisonPlan& plan, const Levels& levels, const Pairs& 
   }
   switch (plan.test) {
     case TestKind::kWilcoxon: {
-      SWITCHYARD_RETURN_IF_ERROR(CheckCanReach(levels.alpha, pairs.differences.size()));
+      SWITCHYARD_RETURN_IF_ERROR(CheckCanReach(levels.reach, pairs.differences.size()));
       SWITCHYARD_ASSIGN_OR_RETURN(const Wilcoxon wilcoxon, WilcoxonSignedRank(pairs.differences));
       result.p = wilcoxon.p;
       break;
     }
     case TestKind::kSignFlip: {
-      SWITCHYARD_RETURN_IF_ERROR(CheckCanReach(levels.alpha, pairs.differences.size()));
+      SWITCHYARD_RETURN_IF_ERROR(CheckCanReach(levels.reach, pairs.differences.size()));
       SWITCHYARD_ASSIGN_OR_RETURN(const Permutation flip,
                                   SignFlip(pairs.differences, plan.random_seed));
       result.p = flip.p;
       break;
     }
     case TestKind::kLabelPermutation: {
-      SWITCHYARD_RETURN_IF_ERROR(CheckCanReach(levels.alpha, arm.size(), reference.size()));
+      SWITCHYARD_RETURN_IF_ERROR(CheckCanReach(levels.reach, arm.size(), reference.size()));
       SWITCHYARD_ASSIGN_OR_RETURN(const Permutation labels,
                                   LabelPermutation(arm, reference, plan.random_seed));
       result.p = labels.p;
@@ -275,6 +169,37 @@ Status TestSeeds(const ComparisonPlan& plan, const Levels& levels, const Pairs& 
       break;
   }
   return OkStatus();
+}
+
+// An arm without results spoils its own verdict, not those of the others.
+bool IsTooSmall(const ComparisonPlan& plan, const Pairs& pairs, const std::vector<double>& arm,
+                const std::vector<double>& reference) {
+  if (plan.unit != Unit::kSeed) return false;
+  return IsPaired(plan.test) ? pairs.differences.size() < 2
+                             : std::min(arm.size(), reference.size()) < 2;
+}
+
+// Stays in the family with p = 1.
+void LeaveUntested(const Pairs& pairs, ComparisonResult& result) {
+  const Interval none{.low = kNaN, .high = kNaN};
+  result.n = pairs.differences.size();
+  result.estimate = kNaN;
+  result.difference_interval = none;
+  result.equivalence_interval = none;
+  result.family_interval = none;
+  result.smallest_margin = kNaN;
+}
+
+bool IsUntested(const ComparisonResult& result) { return std::isnan(result.estimate); }
+
+Status CheckAnyIsTested(const std::vector<ComparisonResult>& results) {
+  if (std::any_of(results.begin(), results.end(),
+                  [](const ComparisonResult& result) { return !IsUntested(result); })) {
+    return OkStatus();
+  }
+  const ComparisonResult& first = results.front();
+  return FailedPrecondition(StrCat(NameOf(first), ": ", first.n,
+                                   " seeds have a value in both arms; at least 2 are needed"));
 }
 
 Status TestParts(const ComparisonPlan& plan, const Levels& levels, const SeedBatch& parts,
@@ -363,6 +288,12 @@ std::optional<size_t> DecidingPairs(const ComparisonPlan& plan, const Comparison
 }
 
 Verdict VerdictOf(const ComparisonPlan& plan, const ComparisonResult& result, double alpha) {
+  if (IsUntested(result)) {
+    std::string sentence =
+        StrCat("no verdict: ", result.n, " ", SampleName(plan), ", at least 2 are needed");
+    if (const std::string why = Withheld(result.missing); !why.empty()) sentence += "; " + why;
+    return {.finding = Finding::kWithheld, .sentence = std::move(sentence)};
+  }
   VerdictInput input{.estimate = result.estimate,
                      .minimise = plan.minimise,
                      .difference_p = result.adjusted_p,
@@ -456,8 +387,10 @@ Result<Comparison> Compare(const ComparisonPlan& plan,
   comparison.is_exploratory = plan.look > plan.looks;
   comparison.family_size = pairs.size() * withins.size();
   const double look_alpha = plan.alpha / static_cast<double>(plan.looks);
+  const double family_alpha = look_alpha / static_cast<double>(comparison.family_size);
   const Levels levels{.alpha = look_alpha,
-                      .family = look_alpha / static_cast<double>(comparison.family_size)};
+                      .family = family_alpha,
+                      .reach = plan.correction == Correction::kHolm ? family_alpha : look_alpha};
   for (const std::string& within : withins) {
     Arms grouped = GroupArms(by_within[within]);
     for (const auto& [arm_name, reference_name] : pairs) {
@@ -480,7 +413,9 @@ Result<Comparison> Compare(const ComparisonPlan& plan,
       result.arm_values = Summarise(arm_values);
       result.reference_values = Summarise(reference_values);
       for (const double margin : margins) result.margins.push_back({.margin = margin});
-      if (plan.unit == Unit::kSeed) {
+      if (IsTooSmall(plan, paired, arm_values, reference_values)) {
+        LeaveUntested(paired, result);
+      } else if (plan.unit == Unit::kSeed) {
         SWITCHYARD_RETURN_IF_ERROR(
             TestSeeds(plan, levels, paired, arm_values, reference_values, result));
       } else {
@@ -491,6 +426,7 @@ Result<Comparison> Compare(const ComparisonPlan& plan,
       comparison.results.push_back(std::move(result));
     }
   }
+  SWITCHYARD_RETURN_IF_ERROR(CheckAnyIsTested(comparison.results));
   std::vector<double> p;
   for (const ComparisonResult& result : comparison.results) p.push_back(result.p);
   p = Adjust(p, plan.correction);

@@ -17,12 +17,12 @@ constexpr std::chrono::minutes kSeenLately{5};
 }  // namespace
 
 std::vector<std::string> MethodNames() {
-  return {"SubmitSweep", "PlanSweep",   "ListSweeps",    "GetSweep",      "ControlSweep",
-          "RetryRuns",   "ExtendSweep", "ForkRun",       "Ask",           "Tell",
-          "ListRuns",    "GetRun",      "ControlRun",    "PinCheckpoint", "ExplainRun",
-          "ReadLog",     "ListResults", "GroupResults",  "GetCurve",      "ListSeries",
-          "GetStatus",   "ListWorkers", "ControlWorker", "Register",      "Heartbeat",
-          "Append",      "AppendLog"};
+  return {"SubmitSweep", "PlanSweep",   "ListSweeps",   "GetSweep",      "ControlSweep",
+          "RetryRuns",   "ExtendSweep", "ForkRun",      "Ask",           "Tell",
+          "ListRuns",    "GetRun",      "ControlRun",   "PinCheckpoint", "ExplainRun",
+          "ReadLog",     "ListResults", "GroupResults", "Compare",       "EstimatePower",
+          "GetCurve",    "ListSeries",  "GetStatus",    "ListWorkers",   "ControlWorker",
+          "Register",    "Heartbeat",   "Append",       "AppendLog"};
 }
 
 void ClientTracker::Seen(const std::string& peer) {

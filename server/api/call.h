@@ -46,6 +46,8 @@ enum class Method : uint8_t {
   kReadLog,
   kListResults,
   kGroupResults,
+  kCompare,
+  kEstimatePower,
   kGetCurve,
   kListSeries,
   kGetStatus,

@@ -8,8 +8,10 @@
 
 #include "common/base/strings.h"
 #include "server/api/call.h"
+#include "server/api/compare.h"
 #include "server/api/convert.h"
 #include "server/api/core.h"
+#include "server/results/order_cache.h"
 #include "server/results/query.h"
 #include "server/results/thin.h"
 #include "switchyard/v1/results_service.grpc.pb.h"
@@ -23,8 +25,8 @@ constexpr int kSeriesMax = 64;
 constexpr size_t kCurvePageMax = 100'000;
 constexpr size_t kThinnedPointsMax = 10'000'000;
 
-Status List(store::ReadStore& store, const pb::ListResultsRequest& request,
-            pb::ListResultsResponse* response) {
+Status List(store::ReadStore& store, results::OrderCache* cache,
+            const pb::ListResultsRequest& request, pb::ListResultsResponse* response) {
   SWITCHYARD_RETURN_IF_ERROR(CheckText(request.filter(), "filter"));
   SWITCHYARD_RETURN_IF_ERROR(CheckText(request.order_by(), "order_by"));
   SWITCHYARD_ASSIGN_OR_RETURN(const store::SweepInfo sweep,
@@ -37,7 +39,8 @@ Status List(store::ReadStore& store, const pb::ListResultsRequest& request,
                          .order_by = request.order_by(),
                          .descending = request.descending(),
                          .page = request.page_token(),
-                         .limit = PageSize(request.page_size(), 100, 1000)}));
+                         .limit = PageSize(request.page_size(), 100, 1000),
+                         .cache = cache}));
   for (const store::RunInfo& run : page.runs) ToProto(run, response->add_runs());
   response->set_next_page_token(page.next);
   response->set_total(page.total);
@@ -173,6 +176,12 @@ class ResultsService final : public pb::ResultsService::CallbackService {
   grpc::ServerUnaryReactor* GroupResults(grpc::CallbackServerContext* context,
                                          const pb::GroupResultsRequest* request,
                                          pb::GroupResultsResponse* response) override;
+  grpc::ServerUnaryReactor* Compare(grpc::CallbackServerContext* context,
+                                    const pb::CompareRequest* request,
+                                    pb::CompareResponse* response) override;
+  grpc::ServerUnaryReactor* EstimatePower(grpc::CallbackServerContext* context,
+                                          const pb::EstimatePowerRequest* request,
+                                          pb::EstimatePowerResponse* response) override;
   grpc::ServerUnaryReactor* GetCurve(grpc::CallbackServerContext* context,
                                      const pb::GetCurveRequest* request,
                                      pb::GetCurveResponse* response) override;
@@ -182,6 +191,7 @@ class ResultsService final : public pb::ResultsService::CallbackService {
 
  private:
   const ServiceContext context_;
+  results::OrderCache orders_;
 };
 
 grpc::ServerUnaryReactor* ResultsService::ListResults(grpc::CallbackServerContext* context,
@@ -193,8 +203,8 @@ grpc::ServerUnaryReactor* ResultsService::ListResults(grpc::CallbackServerContex
     call->Finish(InvalidArgument(StrCat("at most ", kSeriesMax, " series are listed")));
     return reactor;
   }
-  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
-    call->Finish(store.ok() ? List(**store, *request, response) : store.status());
+  context_.readers->Post([this, call, request, response](Result<store::ReadStore*> store) {
+    call->Finish(store.ok() ? List(**store, &orders_, *request, response) : store.status());
   });
   return reactor;
 }
@@ -205,6 +215,23 @@ grpc::ServerUnaryReactor* ResultsService::GroupResults(grpc::CallbackServerConte
   return context_.Read(context, Method::kGroupResults,
                        [request, response](store::ReadStore& store) {
                          return GroupThem(store, *request, response);
+                       });
+}
+
+grpc::ServerUnaryReactor* ResultsService::Compare(grpc::CallbackServerContext* context,
+                                                  const pb::CompareRequest* request,
+                                                  pb::CompareResponse* response) {
+  return context_.Read(context, Method::kCompare, [request, response](store::ReadStore& store) {
+    return AnswerCompare(store, *request, response);
+  });
+}
+
+grpc::ServerUnaryReactor* ResultsService::EstimatePower(grpc::CallbackServerContext* context,
+                                                        const pb::EstimatePowerRequest* request,
+                                                        pb::EstimatePowerResponse* response) {
+  return context_.Read(context, Method::kEstimatePower,
+                       [request, response](store::ReadStore& store) {
+                         return AnswerPower(store, *request, response);
                        });
 }
 

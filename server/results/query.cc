@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
 #include "common/base/strings.h"
 #include "common/spec/series.h"
+#include "server/results/order_cache.h"
 #include "server/store/page_token.h"
 #include "server/store/store.h"
 #include "switchyard/v1/spec.pb.h"
@@ -91,10 +94,61 @@ struct Moments {
   }
 };
 
-// Length before text: no two keys look alike.
-void AppendKey(const std::string& text, std::string* key) {
-  key->append(std::to_string(text.size())).append(":").append(text);
-}
+struct OpenGroup {
+  Group group;
+  std::vector<Moments> moments;
+};
+
+// The group of a run. Runs that share their columns are of one group where axes alone decide.
+class GroupFinder {
+ public:
+  GroupFinder(const GroupQuery& query, const RunNames& names, std::vector<OpenGroup>* open)
+      : query_(query),
+        names_(names),
+        open_(*open),
+        is_by_axes_(std::ranges::all_of(
+            query.by, [&](const std::string& name) { return names.IsAxis(name); })),
+        texts_(query.by.size()) {}
+
+  Result<size_t> Find(const store::RunFacts& run) {
+    if (!is_by_axes_) return FindByText(run);
+    if (const auto known = by_columns_.find(run.columns); known != by_columns_.end()) {
+      return known->second;
+    }
+    SWITCHYARD_ASSIGN_OR_RETURN(const size_t at, FindByText(run));
+    if (by_columns_.size() < kGroupsMax) by_columns_.emplace(run.columns, at);
+    return at;
+  }
+
+ private:
+  Result<size_t> FindByText(const store::RunFacts& run) {
+    key_.clear();
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      texts_[i] = names_.Text(query_.by[i]);
+      // Length before text: no two keys look alike.
+      key_.append(std::to_string(texts_[i].size())).append(":").append(texts_[i]);
+    }
+    const auto [at, is_new] = by_key_.try_emplace(key_, open_.size());
+    if (is_new) {
+      if (open_.size() == kGroupsMax) {
+        return ResourceExhausted(
+            StrCat("by: more than ", kGroupsMax, " groups; group by fewer names or filter"));
+      }
+      open_.push_back({.group = {.key = texts_, .first_number = run.number, .values = {}},
+                       .moments = std::vector<Moments>(query_.series.size())});
+    }
+    return at->second;
+  }
+
+  const GroupQuery& query_;
+  const RunNames& names_;
+  std::vector<OpenGroup>& open_;
+  const bool is_by_axes_;
+  std::vector<std::string> texts_;
+  std::string key_;
+  std::unordered_map<std::string, size_t> by_key_;
+  std::unordered_map<std::shared_ptr<const store::Columns>, size_t> by_columns_;
+};
 
 }  // namespace
 
@@ -118,7 +172,8 @@ Status ForEachRun(store::ReadStore& store, const store::SweepInfo& sweep, const 
   SWITCHYARD_RETURN_IF_ERROR(names->Load(store));
   Status status;
   SWITCHYARD_RETURN_IF_ERROR(store.ScanRuns(
-      {.sweep = sweep.row.id, .series = names->series()}, [&](const store::RunFacts& run) {
+      {.sweep = sweep.row.id, .series = names->series(), .with_run = names->needs_run()},
+      [&](const store::RunFacts& run) {
         names->SetRun(run);
         if (condition) {
           const Result<spec::Truth> truth = condition->Test(*names);
@@ -134,16 +189,11 @@ Status ForEachRun(store::ReadStore& store, const store::SweepInfo& sweep, const 
   return status;
 }
 
-Result<store::RunPage> ListRuns(store::ReadStore& store, const store::SweepInfo& sweep,
-                                const ListQuery& query) {
-  if (query.filter.empty() && query.order_by.empty() && !query.descending) {
-    return store.ListRuns({.sweep = sweep.row.id, .states = {}, .series = query.series}, query.page,
-                          query.limit);
-  }
-  const std::string question = StrCat("results ", sweep.row.id.value.ToString(), " ",
-                                      query.descending, " ", query.filter, "\n", query.order_by);
-  SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<uint64_t> token,
-                              store::ReadPageToken(query.page, question, 1));
+namespace {
+
+// The numbers of the runs that satisfy the filter, as ordered.
+Result<std::vector<uint64_t>> FindInOrder(store::ReadStore& store, const store::SweepInfo& sweep,
+                                          const ListQuery& query) {
   RunNames names(sweep, ObjectivePick(sweep));
   SWITCHYARD_ASSIGN_OR_RETURN(const std::optional<spec::Expression> order,
                               ParseFilter("order_by", query.order_by));
@@ -160,21 +210,50 @@ Result<store::RunPage> ListRuns(store::ReadStore& store, const store::SweepInfo&
         found.push_back(std::move(one));
         return OkStatus();
       }));
-  const size_t first = token.empty() ? 0 : std::min<size_t>(token[0], found.size());
-  const size_t last = std::min(found.size(), first + query.limit);
-  std::partial_sort(found.begin(), found.begin() + static_cast<ptrdiff_t>(last), found.end(),
-                    [&](const Ordered& a, const Ordered& b) {
-                      if (IsBefore(a.value, b.value, query.descending)) return true;
-                      if (IsBefore(b.value, a.value, query.descending)) return false;
-                      return a.number < b.number;
-                    });
+  std::ranges::sort(found, [&](const Ordered& a, const Ordered& b) {
+    if (IsBefore(a.value, b.value, query.descending)) return true;
+    if (IsBefore(b.value, a.value, query.descending)) return false;
+    return a.number < b.number;
+  });
   std::vector<uint64_t> numbers;
-  for (size_t i = first; i < last; ++i) numbers.push_back(found[i].number);
+  numbers.reserve(found.size());
+  for (const Ordered& one : found) numbers.push_back(one.number);
+  return numbers;
+}
+
+}  // namespace
+
+Result<store::RunPage> ListRuns(store::ReadStore& store, const store::SweepInfo& sweep,
+                                const ListQuery& query) {
+  if (query.filter.empty() && query.order_by.empty() && !query.descending) {
+    return store.ListRuns({.sweep = sweep.row.id, .states = {}, .series = query.series}, query.page,
+                          query.limit);
+  }
+  const std::string question = StrCat("results ", sweep.row.id.value.ToString(), " ",
+                                      query.descending, " ", query.filter, "\n", query.order_by);
+  SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<uint64_t> token,
+                              store::ReadPageToken(query.page, question, 2));
+  uint64_t id = token.empty() ? 0 : token[1];
+  OrderCache::Numbers order;
+  if (query.cache != nullptr) {
+    order = token.empty() ? query.cache->FindFinal(question, &id) : query.cache->Find(question, id);
+  }
+  if (order == nullptr) {
+    SWITCHYARD_ASSIGN_OR_RETURN(std::vector<uint64_t> found, FindInOrder(store, sweep, query));
+    order = std::make_shared<const std::vector<uint64_t>>(std::move(found));
+    if (query.cache != nullptr) {
+      id = query.cache->Put(question, order, scheduler::IsTerminal(sweep.status.state));
+    }
+  }
+  const size_t first = token.empty() ? 0 : std::min<size_t>(token[0], order->size());
+  const size_t last = std::min(order->size(), first + query.limit);
   store::RunPage page;
-  page.total = found.size();
-  SWITCHYARD_ASSIGN_OR_RETURN(page.runs, store.GetRuns(sweep.row.id, numbers, query.series));
-  if (last < found.size()) {
-    page.next = store::MakePageToken(question, std::vector<uint64_t>{last});
+  page.total = order->size();
+  SWITCHYARD_ASSIGN_OR_RETURN(
+      page.runs,
+      store.GetRuns(sweep.row.id, std::span(*order).subspan(first, last - first), query.series));
+  if (last < order->size()) {
+    page.next = store::MakePageToken(question, std::vector<uint64_t>{last, id});
   }
   return page;
 }
@@ -196,33 +275,14 @@ Result<GroupResult> GroupRuns(store::ReadStore& store, const store::SweepInfo& s
   }
   const Pick pick = query.pick.value_or(names.pick());
 
-  struct Open {
-    Group group;
-    std::vector<Moments> moments;
-  };
-  std::vector<Open> open;
-  std::unordered_map<std::string, size_t> by_key;
+  std::vector<OpenGroup> open;
+  GroupFinder finder(query, names, &open);
   GroupResult result;
-  std::string key;
-  std::vector<std::string> texts(query.by.size());
   SWITCHYARD_RETURN_IF_ERROR(
       ForEachRun(store, sweep, query.filter, &names, [&](const store::RunFacts& run) -> Status {
         ++result.runs;
-        key.clear();
-        for (size_t i = 0; i < query.by.size(); ++i) {
-          texts[i] = names.Text(query.by[i]);
-          AppendKey(texts[i], &key);
-        }
-        const auto [at, is_new] = by_key.try_emplace(key, open.size());
-        if (is_new) {
-          if (open.size() == kGroupsMax) {
-            return ResourceExhausted(
-                StrCat("by: more than ", kGroupsMax, " groups; group by fewer names or filter"));
-          }
-          open.push_back({.group = {.key = texts, .first_number = run.number},
-                          .moments = std::vector<Moments>(query.series.size())});
-        }
-        Open& one = open[at->second];
+        SWITCHYARD_ASSIGN_OR_RETURN(const size_t at, finder.Find(run));
+        OpenGroup& one = open[at];
         ++one.group.runs;
         one.group.succeeded += run.state == scheduler::RunState::kSucceeded ? 1 : 0;
         for (size_t i = 0; i < query.series.size(); ++i) {
@@ -231,7 +291,7 @@ Result<GroupResult> GroupRuns(store::ReadStore& store, const store::SweepInfo& s
         }
         return OkStatus();
       }));
-  for (Open& one : open) {
+  for (OpenGroup& one : open) {
     for (Moments& moments : one.moments) one.group.values.push_back(moments.Take());
     result.groups.push_back(std::move(one.group));
   }

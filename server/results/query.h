@@ -25,6 +25,8 @@ Pick ObjectivePick(const store::SweepInfo& sweep);
 // for a series without a direction.
 std::optional<bool> IsMaximized(const store::SweepInfo& sweep, std::string_view series);
 
+class OrderCache;
+
 struct ListQuery {
   std::vector<std::string> series;  // whose summaries come along
   std::string filter;               // expression; empty: all
@@ -32,6 +34,7 @@ struct ListQuery {
   bool descending = false;
   std::string page;
   size_t limit = 100;
+  OrderCache* cache = nullptr;  // none: each page is found anew
 };
 // kInvalidArgument: an expression that cannot be read or has unknown names, or another query's
 // page.
@@ -70,7 +73,8 @@ Result<GroupResult> GroupRuns(store::ReadStore& store, const store::SweepInfo& s
                               const GroupQuery& query);
 
 // Calls `visit` with the names set to each run that satisfies `filter`, by number. `names` has
-// everything that `visit` asks for.
+// everything that `visit` asks for, with UseRun() if it reads more of the facts than number, cell,
+// columns and state.
 Status ForEachRun(store::ReadStore& store, const store::SweepInfo& sweep, const std::string& filter,
                   RunNames* names, const std::function<Status(const store::RunFacts&)>& visit);
 

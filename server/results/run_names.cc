@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
+#include <unordered_set>
 
 #include "common/base/strings.h"
 #include "common/spec/path.h"
@@ -15,25 +17,15 @@ namespace {
 namespace pb = ::switchyard::v1;
 using spec::ExpressionValue;
 
+// In the order of RunNames::Property.
 constexpr std::array<std::string_view, 10> kRunNames = {
     "number", "cell",     "seed", "state",       "end_class",
     "router", "attempts", "step", "steps_total", "active_seconds"};
 
-ExpressionValue OfRun(const store::RunFacts& run, std::string_view name) {
-  if (name == "number") return static_cast<double>(run.number);
-  if (name == "cell") return static_cast<double>(run.cell);
-  if (name == "seed") return static_cast<double>(run.seed);
-  if (name == "state") return std::string(scheduler::Name(run.state));
-  if (name == "end_class") {
-    if (run.end_class == scheduler::EndClass::kNone) return std::monostate{};
-    return std::string(scheduler::Name(run.end_class));
-  }
-  if (name == "router") return run.router;
-  if (name == "attempts") return static_cast<double>(run.attempts);
-  if (name == "step") return static_cast<double>(run.step);
-  if (name == "steps_total") return static_cast<double>(run.steps_total);
-  return static_cast<double>(run.active_ms) / 1000;
-}
+// Distinct columns whose values are kept.
+constexpr size_t kKnownColumnsMax = 100'000;
+// Documents are found for so many cells in one call of the store.
+constexpr size_t kRunsAtOnce = 1000;
 
 // A column as the expression language sees it: names of choices and zips stay text.
 ExpressionValue OfColumn(const std::string& text, bool is_field) {
@@ -51,7 +43,13 @@ const double* PickValue(const store::RunFacts::Value& value, Pick pick) {
 }
 
 RunNames::RunNames(const store::SweepInfo& sweep, Pick pick)
-    : sweep_(sweep.row.id), axes_(sweep.row.axes), pick_(pick) {}
+    : sweep_(sweep.row.id), axes_(sweep.row.axes), pick_(pick) {
+  for (const std::string& axis : axes_) {
+    // Names of choices and zips are no fields.
+    are_fields_.push_back(axis.find('.') != std::string::npos ||
+                          spec::UnknownPathHint(axis, {}).empty());
+  }
+}
 
 Status RunNames::Use(const spec::Expression& expression) {
   for (const spec::Expression::NameUse& use : expression.names()) {
@@ -67,14 +65,29 @@ Status RunNames::Use(const spec::Expression& expression) {
 }
 
 Status RunNames::UseName(const std::string& name) {
-  if (IsAxis(name) || std::ranges::find(kRunNames, name) != kRunNames.end()) return OkStatus();
+  if (FindSource(name) != nullptr) return OkStatus();
+  if (const auto axis = std::ranges::find(axes_, name); axis != axes_.end()) {
+    sources_.push_back({.name = name,
+                        .kind = Source::Kind::kAxis,
+                        .index = static_cast<size_t>(axis - axes_.begin())});
+    return OkStatus();
+  }
+  if (const auto at = std::ranges::find(kRunNames, name); at != kRunNames.end()) {
+    const auto index = static_cast<size_t>(at - kRunNames.begin());
+    sources_.push_back({.name = name, .kind = Source::Kind::kProperty, .index = index});
+    const auto property = static_cast<Property>(index);
+    needs_run_ |= property != Property::kNumber && property != Property::kCell &&
+                  property != Property::kState;
+    return OkStatus();
+  }
   std::vector<std::string> known = axes_;
   known.insert(known.end(), kRunNames.begin(), kRunNames.end());
   if (const std::string hint = spec::UnknownPathHint(name, known); !hint.empty()) {
     return InvalidArgument(StrCat("'", EscapeForTerminal(name),
                                   "' is neither an axis, a field nor a property of runs; ", hint));
   }
-  paths_.insert(name);
+  sources_.push_back({.name = name, .kind = Source::Kind::kDocument, .index = paths_.size()});
+  paths_.push_back(name);
   return OkStatus();
 }
 
@@ -85,22 +98,34 @@ void RunNames::UseSeries(const std::string& series) {
 Status RunNames::Load(store::ReadStore& store) {
   if (paths_.empty()) return OkStatus();
   // The runs of a cell differ by their seed only.
-  std::map<uint64_t, RunId> cells;
-  SWITCHYARD_RETURN_IF_ERROR(store.ScanRuns({.sweep = sweep_}, [&](const store::RunFacts& run) {
-    cells.emplace(run.cell, run.run);
-    return true;
-  }));
-  for (const auto& [cell, run] : cells) {
-    SWITCHYARD_ASSIGN_OR_RETURN(const store::RunDocument document, store.GetRunDocument(run));
-    pb::RunSpec spec;
-    if (!spec.ParseFromString(document.spec)) {
-      return DataLoss(StrCat("the document of run ", run.value.ToString(), " cannot be read"));
+  std::unordered_set<uint64_t> cells;
+  std::vector<uint64_t> numbers;
+  SWITCHYARD_RETURN_IF_ERROR(
+      store.ScanRuns({.sweep = sweep_, .with_run = false}, [&](const store::RunFacts& run) {
+        if (cells.insert(run.cell).second) numbers.push_back(run.number);
+        return true;
+      }));
+  for (size_t from = 0; from < numbers.size(); from += kRunsAtOnce) {
+    const size_t count = std::min(kRunsAtOnce, numbers.size() - from);
+    SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<store::RunInfo> runs,
+                                store.GetRuns(sweep_, std::span(numbers).subspan(from, count), {}));
+    for (const store::RunInfo& run : runs) {
+      SWITCHYARD_RETURN_IF_ERROR(ReadDocument(store, run.link.cell, run.row.id));
     }
-    std::vector<ExpressionValue>& values = documents_[cell];
-    for (const std::string& path : paths_) {
-      const std::optional<double> quantity = spec::QuantityOf(spec, path);
-      values.push_back(quantity ? ExpressionValue(*quantity) : spec::ReadAt(spec, path));
-    }
+  }
+  return OkStatus();
+}
+
+Status RunNames::ReadDocument(store::ReadStore& store, uint64_t cell, RunId run) {
+  SWITCHYARD_ASSIGN_OR_RETURN(const store::RunDocument document, store.GetRunDocument(run));
+  pb::RunSpec spec;
+  if (!spec.ParseFromString(document.spec)) {
+    return DataLoss(StrCat("the document of run ", run.value.ToString(), " cannot be read"));
+  }
+  std::vector<ExpressionValue>& values = documents_[cell];
+  for (const std::string& path : paths_) {
+    const std::optional<double> quantity = spec::QuantityOf(spec, path);
+    values.push_back(quantity ? ExpressionValue(*quantity) : spec::ReadAt(spec, path));
   }
   return OkStatus();
 }
@@ -109,27 +134,82 @@ bool RunNames::IsAxis(std::string_view name) const {
   return std::ranges::find(axes_, name) != axes_.end();
 }
 
-const std::string* RunNames::FindColumn(std::string_view name) const {
-  for (const auto& [axis, value] : *run_->columns) {
-    if (axis == name) return &value;
+const RunNames::Source* RunNames::FindSource(std::string_view name) const {
+  const auto at = std::ranges::find(sources_, name, &Source::name);
+  return at == sources_.end() ? nullptr : &*at;
+}
+
+RunNames::AxisValues RunNames::ReadColumns(
+    const std::shared_ptr<const store::Columns>& columns) const {
+  AxisValues read{.columns = columns, .texts = {}, .values = {}};
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    const auto at = std::ranges::find(*columns, axes_[i], &store::Columns::value_type::first);
+    const bool is_there = at != columns->end();
+    read.texts.push_back(is_there ? &at->second : nullptr);
+    read.values.push_back(is_there ? OfColumn(at->second, are_fields_[i]) : std::monostate{});
   }
-  return nullptr;
+  return read;
+}
+
+void RunNames::SetRun(const store::RunFacts& run) {
+  run_ = &run;
+  const store::Columns* columns = run.columns.get();
+  if (columns_ != nullptr && columns_->columns.get() == columns) return;
+  auto known = known_columns_.find(columns);
+  if (known == known_columns_.end()) {
+    if (known_columns_.size() >= kKnownColumnsMax) {
+      other_columns_ = ReadColumns(run.columns);
+      columns_ = &other_columns_;
+      return;
+    }
+    // Holding the columns, no other ones can come to lie at their address.
+    known = known_columns_.emplace(columns, ReadColumns(run.columns)).first;
+  }
+  columns_ = &known->second;
+}
+
+ExpressionValue RunNames::OfRun(Property property) const {
+  const store::RunFacts& run = *run_;
+  switch (property) {
+    case Property::kNumber:
+      return static_cast<double>(run.number);
+    case Property::kCell:
+      return static_cast<double>(run.cell);
+    case Property::kSeed:
+      return static_cast<double>(run.seed);
+    case Property::kState:
+      return std::string(scheduler::Name(run.state));
+    case Property::kEndClass:
+      if (run.end_class == scheduler::EndClass::kNone) return std::monostate{};
+      return std::string(scheduler::Name(run.end_class));
+    case Property::kRouter:
+      return run.router;
+    case Property::kAttempts:
+      return static_cast<double>(run.attempts);
+    case Property::kStep:
+      return static_cast<double>(run.step);
+    case Property::kStepsTotal:
+      return static_cast<double>(run.steps_total);
+    case Property::kActiveSeconds:
+      return static_cast<double>(run.active_ms) / 1000;
+  }
+  return std::monostate{};
 }
 
 ExpressionValue RunNames::Name(std::string_view name) const {
-  if (IsAxis(name)) {
-    const std::string* column = FindColumn(name);
-    if (column == nullptr) return std::monostate{};
-    const bool is_field =
-        name.find('.') != std::string_view::npos || spec::UnknownPathHint(name, {}).empty();
-    return OfColumn(*column, is_field);
+  const Source* source = FindSource(name);
+  if (source == nullptr) return std::monostate{};
+  switch (source->kind) {
+    case Source::Kind::kAxis:
+      return columns_->values[source->index];
+    case Source::Kind::kProperty:
+      return OfRun(static_cast<Property>(source->index));
+    case Source::Kind::kDocument:
+      break;
   }
-  if (const auto path = paths_.find(name); path != paths_.end()) {
-    const auto document = documents_.find(run_->cell);
-    if (document == documents_.end()) return std::monostate{};
-    return document->second[static_cast<size_t>(std::distance(paths_.begin(), path))];
-  }
-  return OfRun(*run_, name);
+  const auto document = documents_.find(run_->cell);
+  if (document == documents_.end()) return std::monostate{};
+  return document->second[source->index];
 }
 
 const double* RunNames::Value(std::string_view series, Pick pick) const {
@@ -148,9 +228,10 @@ ExpressionValue RunNames::Series(std::string_view series, spec::SeriesValue valu
 }
 
 std::string RunNames::Text(std::string_view name) const {
-  if (IsAxis(name)) {
-    const std::string* column = FindColumn(name);
-    return column == nullptr ? std::string() : *column;
+  if (const Source* source = FindSource(name);
+      source != nullptr && source->kind == Source::Kind::kAxis) {
+    const std::string* text = columns_->texts[source->index];
+    return text == nullptr ? std::string() : *text;
   }
   const ExpressionValue value = Name(name);
   if (const auto* text = std::get_if<std::string>(&value)) return *text;

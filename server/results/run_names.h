@@ -1,12 +1,9 @@
 #pragma once
 
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -38,6 +35,9 @@ class RunNames final : public spec::ExpressionNames {
   Status Use(const spec::Expression& expression);
   Status UseName(const std::string& name);
   void UseSeries(const std::string& series);
+  // Everything about the run itself (store::RunFacts) will be asked for.
+  void UseRun() { needs_run_ = true; }
+  bool needs_run() const { return needs_run_; }
 
   const std::vector<std::string>& series() const { return series_; }
   Pick pick() const { return pick_; }
@@ -45,8 +45,9 @@ class RunNames final : public spec::ExpressionNames {
   // Reads the documents of cells where a name needs them. Before the first SetRun.
   Status Load(store::ReadStore& store);
 
-  // The run that the names are about from now on; it must outlive the questions.
-  void SetRun(const store::RunFacts& run) { run_ = &run; }
+  // The run that the names are about from now on; it must outlive the questions. Names that were
+  // not announced are absent.
+  void SetRun(const store::RunFacts& run);
 
   spec::ExpressionValue Name(std::string_view name) const override;
   spec::ExpressionValue Series(std::string_view series, spec::SeriesValue value) const override;
@@ -56,15 +57,49 @@ class RunNames final : public spec::ExpressionNames {
   bool IsAxis(std::string_view name) const;
 
  private:
-  const std::string* FindColumn(std::string_view name) const;
+  enum class Property {
+    kNumber,
+    kCell,
+    kSeed,
+    kState,
+    kEndClass,
+    kRouter,
+    kAttempts,
+    kStep,
+    kStepsTotal,
+    kActiveSeconds,
+  };
+  // Where the value of an announced name comes from.
+  struct Source {
+    std::string name;
+    enum class Kind { kAxis, kProperty, kDocument } kind = Kind::kProperty;
+    size_t index = 0;  // of axes_, Property, of paths_
+  };
+  // What the columns that runs share say about each of axes_.
+  struct AxisValues {
+    std::shared_ptr<const store::Columns> columns;
+    std::vector<const std::string*> texts;  // null: the run has no such axis
+    std::vector<spec::ExpressionValue> values;
+  };
 
+  Status ReadDocument(store::ReadStore& store, uint64_t cell, RunId run);
+  const Source* FindSource(std::string_view name) const;
+  AxisValues ReadColumns(const std::shared_ptr<const store::Columns>& columns) const;
+  spec::ExpressionValue OfRun(Property property) const;
+
+  bool needs_run_ = false;  // beyond number, cell, columns and state
   const SweepId sweep_;
   const std::vector<std::string> axes_;
   const Pick pick_;
   std::vector<std::string> series_;
-  std::set<std::string, std::less<>> paths_;  // what stands in documents only
+  std::vector<Source> sources_;
+  std::vector<std::string> paths_;  // what stands in documents only
+  std::vector<bool> are_fields_;    // of axes_
   // Values of paths_ in order, by cell.
   std::unordered_map<uint64_t, std::vector<spec::ExpressionValue>> documents_;
+  std::unordered_map<const store::Columns*, AxisValues> known_columns_;
+  AxisValues other_columns_;  // when too many are known
+  const AxisValues* columns_ = nullptr;
   const store::RunFacts* run_ = nullptr;
 };
 

@@ -710,14 +710,17 @@ class MemoryReading : public Base {
     RunFacts facts{.number = link.number,
                    .cell = link.cell,
                    .columns = std::make_shared<const Columns>(link.columns),
+                   .state = run.status.state,
                    .run = link.run,
                    .seed = run.row.seed,
-                   .state = run.status.state,
                    .router = run.row.router,
                    .attempts = run.status.attempts,
                    .step = run.step.value_or(0),
                    .steps_total = run.row.steps_total,
-                   .active_ms = run.status.active_ms};
+                   .active_ms = run.status.active_ms,
+                   .slots = run.row.need.count,
+                   .is_gpu = run.row.need.kind == scheduler::SlotKind::kGpu,
+                   .is_reused = run.row.sweep != link.sweep};
     if (facts.state == RunState::kFailed) {
       const auto it = t().attempts.find(run.status.current_epoch);
       if (it != t().attempts.end()) facts.end_class = it->second.status.end_class;

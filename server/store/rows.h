@@ -130,9 +130,10 @@ struct RunFacts {
   uint64_t cell = 0;
   // Runs of equal columns mostly share one object.
   std::shared_ptr<const Columns> columns;
+  scheduler::RunState state = scheduler::RunState::kQueued;
+  // From here to `values` only where the scan asks for them.
   RunId run;
   uint64_t seed = 0;
-  scheduler::RunState state = scheduler::RunState::kQueued;
   // Of the newest attempt of a run that has failed; else kNone.
   scheduler::EndClass end_class = scheduler::EndClass::kNone;
   std::string router;
@@ -140,6 +141,9 @@ struct RunFacts {
   uint64_t step = 0;
   uint64_t steps_total = 0;
   uint64_t active_ms = 0;
+  uint32_t slots = 1;
+  bool is_gpu = false;
+  bool is_reused = false;  // another sweep proposed it first
   struct Value {
     bool is_present = false;
     double last = 0;
@@ -156,6 +160,8 @@ struct ScanQuery {
   SweepId sweep;
   std::vector<std::string> series;  // at most kScanSeriesMax
   uint64_t after = 0;               // only numbers above
+  // False: number, cell, columns, state and values only, which costs half.
+  bool with_run = true;
 };
 
 struct RunPage {

@@ -22,6 +22,8 @@ namespace switchyard::store {
 namespace {
 
 constexpr int64_t kReadBudgetMs = 2000;
+// Of a scan over the runs of a sweep, of which there may be a million.
+constexpr int64_t kScanBudgetMs = 10'000;
 constexpr int64_t kSentinelSyncMs = 1000;
 // What workers may forget waits for a checkpoint, so one comes even where commits never cease.
 constexpr int64_t kCheckpointEveryMs = 10000;
@@ -45,7 +47,7 @@ class Reading : public Base {
   }
   Status ScanRuns(const ScanQuery& query,
                   const std::function<bool(const RunFacts&)>& visit) override {
-    return Bracket([&] { return reader_.ScanRuns(query, visit); });
+    return Bracket([&] { return reader_.ScanRuns(query, visit); }, kScanBudgetMs);
   }
   Result<std::vector<RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
                                        std::span<const std::string> series) override {
@@ -87,7 +89,8 @@ class Reading : public Base {
  protected:
   explicit Reading(std::unique_ptr<Connection> db) : db_(std::move(db)), reader_(*db_) {}
 
-  virtual Status Bracket(const std::function<Status()>& body) = 0;
+  virtual Status Bracket(const std::function<Status()>& body,
+                         int64_t budget_ms = kReadBudgetMs) = 0;
 
   template <typename Query>
   auto Read(Query query) -> decltype(query()) {
@@ -110,8 +113,8 @@ class SqliteReader final : public Reading<ReadStore> {
 
  private:
   // An old snapshot keeps the log from being written from its start again, so no read may be long.
-  Status Bracket(const std::function<Status()>& body) override {
-    db_->SetTimeBudget(kReadBudgetMs);
+  Status Bracket(const std::function<Status()>& body, int64_t budget_ms) override {
+    db_->SetTimeBudget(budget_ms);
     Status status = db_->ReadSnapshot(body);
     db_->SetTimeBudget(0);
     return status;
@@ -142,7 +145,9 @@ class SqliteStore final : public Reading<Store> {
 
  private:
   // The one thread that writes sees one state anyway.
-  Status Bracket(const std::function<Status()>& body) override { return body(); }
+  Status Bracket(const std::function<Status()>& body, int64_t /*budget_ms*/) override {
+    return body();
+  }
 
   // One durable transaction with its number, and the sentinel behind it.
   Status Write(const std::function<Status()>& body);

@@ -14,8 +14,8 @@
 namespace switchyard::store {
 
 // Queries over committed rows. One thread at a time per object; made by Store::OpenReader. Each
-// call sees one state of the database. kDeadlineExceeded after 2 s; kNotFound names what was asked;
-// kInvalidArgument for a page that is none of this query's.
+// call sees one state of the database. kDeadlineExceeded after 2 s (a scan: 10 s); kNotFound names
+// what was asked; kInvalidArgument for a page that is none of this query's.
 class ReadStore {
  public:
   virtual ~ReadStore() = default;

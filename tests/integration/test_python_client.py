@@ -33,7 +33,9 @@ with switchyard.connect() as client:
         client.run("nothing/1")
     except switchyard.Error as e:
         error = e.code.name
-    print(json.dumps({"results": rows(switchyard.results("py", ["train/loss"])), "all": rows(switchyard.results("py")),
+    many = ["train/loss"] + [f"custom/{i}" for i in range(128)] + ["train/tokens"]
+    answer = client.compare("py", by="train.optimizer.adam.lr", against=rows(client.results("py"))[0]["train.optimizer.adam.lr"])
+    print(json.dumps({"verdicts": [p.sentence for p in answer.pairs], "many": rows(client.results("py", many)), "results": rows(switchyard.results("py", ["train/loss"])), "all": rows(switchyard.results("py")),
                       "curve": rows(switchyard.curve("py/2", "train/loss")), "series": rows(client.series("py/1")),
                       "sweeps": [s.name for s in client.sweeps(all=True)], "error": error}))
 """
@@ -67,6 +69,13 @@ class PythonClient(unittest.TestCase):
         self.assertEqual([(p["step"], p["value"]) for p in got["curve"]], [(int(p["step"]), p["train/loss"]) for p in points])
         self.assertEqual(got["results"][1]["train/loss"], min(p["train/loss"] for p in points))
         self.assertIn("train/tokens", got["all"][0])
+        self.assertEqual(len(got["verdicts"]), 1)
+        self.assertRegex(got["verdicts"][0], r"interval.*2 pairs")
+        # More series than one call may ask for.
+        self.assertEqual([r["train/loss"] for r in got["many"]], [r["train/loss"] for r in got["results"]])
+        self.assertEqual(len([name for name in got["many"][0] if "/" in name]), 130)
+        self.assertIsNotNone(got["many"][0]["train/tokens"])
+        self.assertNotEqual(got["many"][0]["custom/0"], got["many"][0]["train/loss"])
         self.assertEqual({s["series"]: s["count"] for s in got["series"]}, {"train/loss": 6, "train/tokens": 6})
         self.assertEqual((got["sweeps"], got["error"]), (["py"], "NOT_FOUND"))
 

@@ -642,7 +642,6 @@ TEST_P(StoreSuite, PagesRunsByNumberAndState) {
   EXPECT_THAT(rest->runs, SizeIs(23));
 }
 
-// Sweeps are listed newest first, finished ones on request only, and found by name, id and `last`.
 // Every question over results rests on the scan: by number, in one state, with each value's class.
 TEST_P(StoreSuite, ScansFactsOfRuns) {
   CommitSweepOf(1, 1, 5);
@@ -684,6 +683,9 @@ TEST_P(StoreSuite, ScansFactsOfRuns) {
   EXPECT_EQ(run.step, 70u);
   EXPECT_EQ(run.steps_total, 100u);
   EXPECT_EQ(run.active_ms, 1500u);
+  EXPECT_EQ(run.slots, 2u);
+  EXPECT_TRUE(run.is_gpu);
+  EXPECT_FALSE(run.is_reused);
   ASSERT_THAT(run.values, SizeIs(2));
   EXPECT_FALSE(run.values[0].is_present);
   EXPECT_TRUE(run.values[1].is_present);
@@ -691,6 +693,26 @@ TEST_P(StoreSuite, ScansFactsOfRuns) {
   EXPECT_EQ(run.values[1].best, 1.25);
   EXPECT_EQ(facts[2].end_class, EndClass::kNone);
   EXPECT_FALSE(facts[2].values[1].is_present);
+  // The cheap form says the same of what it reads.
+  size_t seen = 0;
+  ASSERT_TRUE(store_
+                  ->ScanRuns({.sweep = MakeSweepId(1),
+                              .series = {"none", "valid/loss"},
+                              .after = 1,
+                              .with_run = false},
+                             [&](const RunFacts& light) {
+                               const RunFacts& full = facts[seen];
+                               EXPECT_EQ(light.number, full.number);
+                               EXPECT_EQ(light.cell, full.cell);
+                               EXPECT_EQ(*light.columns, *full.columns);
+                               EXPECT_EQ(light.state, full.state);
+                               EXPECT_EQ(light.values[0].is_present, full.values[0].is_present);
+                               EXPECT_EQ(light.values[1].is_present, full.values[1].is_present);
+                               EXPECT_EQ(light.values[1].best, full.values[1].best);
+                               return ++seen < facts.size();
+                             })
+                  .ok());
+  EXPECT_EQ(seen, facts.size());
   const auto ignore = [](const RunFacts&) { return true; };
   EXPECT_EQ(store_->ScanRuns({.sweep = MakeSweepId(9)}, ignore).code(), Code::kNotFound);
   EXPECT_EQ(
@@ -710,6 +732,7 @@ TEST_P(StoreSuite, ScansFactsOfRuns) {
   EXPECT_EQ(store_->GetRuns(MakeSweepId(2), numbers, series).status().code(), Code::kNotFound);
 }
 
+// Sweeps are listed newest first, finished ones on request only, and found by name, id and `last`.
 TEST_P(StoreSuite, ListsAndFindsSweeps) {
   EXPECT_EQ(store_->FindSweep("last", false).status().code(), Code::kNotFound);
   for (uint64_t n : {3, 1, 2}) Commit({MakeSweep(n), SweepStatus{.id = MakeSweepId(n)}});

@@ -47,6 +47,8 @@
 //                  TOY_NAN_FROM (1) on
 //   TOY_SERIES     more series, "NAME=VALUE,VALUE,...;NAME=...": step n reports the n-th value, if
 //                  there is one; nan, inf, -inf, -0.0 and denormal numbers as strtod reads them
+//   TOY_SEED       with TOY_FIELD: this much times a deviation in [-1, 1] that the seed decides is
+//                  added, and a tenth of that which seed and number decide
 //   TOY_GATE       path of a file: each step beyond TOY_GATE_AT (0) waits until it is there
 //
 // The ledger: with TOY_LEDGER set, the file <folder>/<epoch>-<rank>-<pid> gets one line an act,
@@ -236,6 +238,10 @@ class Toy {
     }
   }
 
+  double RealSetting(const char* name) const {
+    return ParseDouble(settings_.Text(name, "0")).value_or(0);
+  }
+
   bool PutStep(uint64_t step, uint64_t start_ns) {
     const double value = ValueAt(step);
     std::vector<events::Scalar> values = {{"train/loss", value},
@@ -382,7 +388,12 @@ class Toy {
     if (spec.ok() && resume.empty()) step = ForkStep(*spec);
     if (const std::string field = settings_.Text("TOY_FIELD", ""); !field.empty()) {
       if (!spec.ok()) return 70;
-      field_ = RealMember(*spec, field);
+      const double number = RealMember(*spec, field);
+      // 64-bit integers are texts in a message's JSON.
+      const double seed = ParseDouble(Member(*spec, "seed")).value_or(0);
+      const double scale = RealSetting("TOY_SEED");
+      field_ = number + scale * std::sin(12.9898 * seed) +
+               0.1 * scale * std::sin(78.233 * seed + 1e4 * number);
     }
     ReadSeries();
     int code = static_cast<int>(settings_.Get("TOY_CODE", 0));

@@ -15,6 +15,8 @@ from .v1 import sweep_service_pb2_grpc as sweep_grpc
 
 PAGE = 1000
 POINTS = 100_000
+# Series of one ListResults call.
+SERIES = 64
 # A page of a curve with vectors is larger than gRPC's default of 4 MiB.
 RECEIVE_BYTES_MAX = 64 << 20
 
@@ -146,18 +148,29 @@ class Client:
                     names = list(dict.fromkeys(s.name for s in answer.series))
                     if names:
                         break
-        request = results_pb.ListResultsRequest(sweep=sweep, series=names, page_size=PAGE)
-        runs = list(self.pages(self.results_stub.ListResults, request, "runs"))
+        runs, found = [], {}
+        for start in range(0, max(len(names), 1), SERIES):
+            request = results_pb.ListResultsRequest(sweep=sweep, series=names[start:start + SERIES], page_size=PAGE)
+            listed = list(self.pages(self.results_stub.ListResults, request, "runs"))
+            runs = runs or listed
+            for run in listed:
+                found.setdefault(run.id, {}).update((s.name, s) for s in run.summary)
         rows = []
         for run in runs:
             row = {"run": run.name, "state": state_name(run.state), "seed": run.seed, "router": run.router, "step": run.step}
             row.update((column.axis, column.value) for column in run.columns)
-            summaries = {s.name: s for s in run.summary}
+            summaries = found[run.id]
             for name in names:
                 summary = summaries.get(name)
                 row[name] = None if summary is None else summary.best if summary.has_best else summary.last
             rows.append(row)
         return frame(rows)
+
+    def compare(self, sweep, by="", against="", margins=(), **fields):
+        """Verdicts on the arms of a sweep (a message): `pairs` with a `sentence` each. `fields` are further ones of CompareSpec;
+        what is left out comes from the comparison that the sweep registered."""
+        compare = results_pb.CompareRequest(sweep=sweep, compare=dict(by=by, against=against, margins=margins, **fields))
+        return self.call(self.results_stub.Compare, compare)
 
     def curve(self, run, series, attempt=0):
         """Points (step, ms, value, attempt) of the canonical curve, or of one attempt; `value` of a vector is a list."""

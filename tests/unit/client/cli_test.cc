@@ -295,11 +295,101 @@ TEST(Results, AskTheCoordinatorToFilterGroupAndOrder) {
   EXPECT_EQ(RunOn(server, {"results", "demo", "--by", "seed", "--sort", "seed"}).code, kExitUsage);
 }
 
+// Of a few rows the coordinator knows which are the best.
+TEST(Results, LetTheCoordinatorOrderAFewRows) {
+  const FakeServer server({});
+  EXPECT_EQ(RunOn(server, {"results", "demo", "--limit", "2"}).code, kExitOk);
+  EXPECT_THAT(server.LastRequest("ListResults"),
+              HasSubstr("page_size: 2 order_by: \"best(valid/bits_per_byte)\""));
+  EXPECT_EQ(RunOn(server, {"results", "demo", "--limit", "2", "--metric", "valid/accuracy"}).code,
+            kExitOk);
+  EXPECT_THAT(server.LastRequest("ListResults"),
+              HasSubstr("order_by: \"best(valid/accuracy)\" descending: true"));
+}
+
 // ME3: the best of a series without a direction is refused.
 TEST(Results, RefuseTheBestOfWhatHasNoDirection) {
   const FakeServer server({});
   EXPECT_EQ(RunOn(server, {"results", "demo", "--best", "--metric", "train/lr"}).code, kExitUsage);
   EXPECT_EQ(RunOn(server, {"results", "demo", "--last", "--metric", "train/lr"}).code, kExitOk);
+}
+
+// The verdict comes first, in its own words; then what it rests on.
+TEST(Compare, PrintsTheVerdictAndWhatItRestsOn) {
+  const FakeServer server({});
+  const Ran ran = RunOn(server, {"compare", "demo", "--by", "model.moe.router.kind"});
+  ASSERT_EQ(ran.code, kExitOk) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("mcf against smoe: equivalent within ±0.01 bits per byte, 90 % "
+                                 "interval [-0.004, 0.006], 8 pairs\n"));
+  EXPECT_THAT(ran.out, HasSubstr("2.5 ± 0.25"));
+  EXPECT_THAT(ran.out, HasSubstr("[-0.006, 0.008]"));
+  EXPECT_THAT(ran.out, HasSubstr("test: paired_t over seeds, alpha 0.05, holm over 2 comparisons, "
+                                 "look 2 of 2\n"));
+  EXPECT_THAT(ran.out, HasSubstr("registered at submission, sha256 0123456789ab\n"));
+  EXPECT_THAT(ran.out, HasSubstr("warning: unmatched tokens: smoe 1600, mcf 3200\n"));
+  EXPECT_THAT(ran.out, HasSubstr("seed 3 of rmoe (informative)"));
+  EXPECT_EQ(ran.out.find('\x1b'), std::string::npos);
+}
+
+TEST(Compare, SaysWhyAnAnswerIsExploratoryAndWhatHoldsAtAnyLook) {
+  const FakeServer server({});
+  const Ran ran = RunOn(server, {"compare", "demo", "--look", "3"});
+  EXPECT_THAT(ran.out, HasSubstr("exploratory: look 3 of 2 planned\n"));
+  EXPECT_THAT(ran.out, HasSubstr("mcf against smoe: at any number of looks p 0.75"));
+}
+
+TEST(Compare, SendsTheQuestionAsGiven) {
+  const FakeServer server({});
+  const Ran ran = RunOn(server, {"compare",      "demo",
+                                 "--arm",        "few=model.moe.experts < 8",
+                                 "--arm",        "many=model.moe.experts >= 8",
+                                 "--against",    "few",
+                                 "--margins",    "0.01,0.02",
+                                 "--test",       "welch_t",
+                                 "--correction", "bh",
+                                 "--at",         "train.flops=1e12",
+                                 "--match",      "params.total=0.05",
+                                 "--pool",       "train.lr",
+                                 "--tune",       "--chosen-on",
+                                 "1,2",          "-o",
+                                 "json"});
+  ASSERT_EQ(ran.code, kExitOk) << ran.err;
+  const std::string sent = server.LastRequest("Compare");
+  for (const char* part :
+       {"arms { name: \"few\" filter: \"model.moe.experts < 8\" }", "against: \"few\"",
+        "margins: 0.01 margins: 0.02", "test: COMPARE_TEST_WELCH_T", "correction: CORRECTION_BH",
+        "at { id: \"train.flops\" value: 1000000000000",
+        "match { id: \"params.total\" value: 0.05 }", "pool: \"train.lr\"", "tune: true",
+        "chosen_on: 1 chosen_on: 2"}) {
+    EXPECT_THAT(sent, HasSubstr(part));
+  }
+  const auto json = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(json["comparisons"][0]["pairs"][0]["finding"], "equivalent");
+  EXPECT_EQ(json["comparisons"][0]["pairs"][1]["estimate"], "NaN");
+}
+
+TEST(Compare, RefusesWhatCannotBeMeant) {
+  const FakeServer server({});
+  EXPECT_EQ(RunOn(server, {"compare", "demo", "--arm", "nothing"}).code, kExitUsage);
+  EXPECT_EQ(RunOn(server, {"compare", "demo", "--at", "tokens"}).code, kExitUsage);
+  EXPECT_EQ(RunOn(server, {"compare", "demo", "--test", "guess"}).code, kExitUsage);
+  EXPECT_EQ(RunOn(server, {"compare", "demo/3"}).code, kExitUsage);
+  const Ran csv = RunOn(server, {"compare", "demo", "-o", "quiet"});
+  EXPECT_THAT(csv.out, HasSubstr("no verdict: 0 pairs"));
+}
+
+TEST(Power, PlansSeedsAndHours) {
+  const FakeServer server({});
+  const Ran ran = RunOn(server, {"power", "demo", "--margins", "0.01"});
+  ASSERT_EQ(ran.code, kExitOk) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("to show equivalence within ±0.01: over 1,000,000 seeds (11 if "
+                                 "the pilot's deviation is the true one)"));
+  EXPECT_THAT(ran.out, HasSubstr("mcf: 0.5 GPU hours a run, mean of 4"));
+  EXPECT_THAT(ran.out, HasSubstr("plan: 27 new seeds in every cell (the pilot's do not count), 27 "
+                                 "GPU hours"));
+  EXPECT_THAT(server.LastRequest("EstimatePower"), HasSubstr("power: 0.8"));
+  const auto json = nlohmann::json::parse(RunOn(server, {"power", "demo", "-o", "json"}).out);
+  EXPECT_EQ(json["pairs"][0]["goals"][0]["pairs_at_sd"], 11);
 }
 
 // Points with their steps; a value that is not finite is there, as text.
@@ -428,6 +518,19 @@ TEST(Show, KnowsRunsAndSweeps) {
   const auto json = nlohmann::json::parse(RunOn(server, {"show", "3", "-o", "json"}).out);
   EXPECT_EQ(json["run"]["state"], "succeeded");
   EXPECT_EQ(json["run"]["columns"]["model.moe.router.kind"], "hash");
+}
+
+// Two specs: only what differs.
+TEST(Show, DiffersTwoSpecs) {
+  const FakeServer server({});
+  const auto rows =
+      nlohmann::json::parse(RunOn(server, {"show", "demo/1", "demo/4", "-o", "json"}).out);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0]["field"], "seed");
+  EXPECT_EQ(rows[0]["left"], "1");
+  EXPECT_EQ(rows[0]["right"], "2");
+  EXPECT_THAT(RunOn(server, {"show", "demo/1", "demo/2"}).out, HasSubstr("are equal"));
+  EXPECT_EQ(RunOn(server, {"show", "demo/1", "demo"}).code, kExitUsage);
 }
 
 // Small answers: why a run waits, who works, how the coordinator is.

@@ -272,6 +272,7 @@ class Runs final : public pb::RunService::Service {
     response->mutable_spec()->set_kind(pb::RUN_KIND_TRAIN);
     response->mutable_spec()->mutable_train()->set_steps(100);
     response->mutable_spec()->mutable_model();
+    response->mutable_spec()->set_seed(response->run().seed());
     return grpc::Status::OK;
   }
   grpc::Status ControlRun(ServerContext*, const pb::ControlRunRequest* request,
@@ -344,6 +345,80 @@ class Results final : public pb::ResultsService::Service {
       }
     }
     response->set_runs(kRuns);
+    return grpc::Status::OK;
+  }
+  // mcf beside smoe, and rmoe whose runs were lost.
+  grpc::Status Compare(ServerContext*, const pb::CompareRequest* request,
+                       pb::CompareResponse* response) override {
+    SWITCHYARD_BEGIN("Compare");
+    response->set_sweep(request->sweep());
+    pb::CompareSpec* compare = response->mutable_compare();
+    compare->set_metric("valid/bits_per_byte");
+    compare->set_test(pb::COMPARE_TEST_PAIRED_T);
+    compare->set_correction(pb::CORRECTION_HOLM);
+    compare->set_alpha(0.05);
+    compare->set_looks(2);
+    response->set_look(request->look() == 0 ? 2 : request->look());
+    response->set_family_size(2);
+    response->set_registration("0123456789abcdef");
+    response->set_exploratory(request->look() > 2);
+    if (response->exploratory()) response->add_reasons("look 3 of 2 planned");
+    response->add_warnings("unmatched tokens: smoe 1600, mcf 3200");
+    pb::ComparedPair* pair = response->add_pairs();
+    pair->set_arm("mcf");
+    pair->set_reference("smoe");
+    pair->set_sentence(
+        "equivalent within ±0.01 bits per byte, 90 % interval [-0.004, 0.006], 8 pairs");
+    pair->set_finding("equivalent");
+    pair->set_n(8);
+    pair->set_estimate(0.001);
+    pair->mutable_arm_values()->set_n(8);
+    pair->mutable_arm_values()->set_mean(2.5);
+    pair->mutable_arm_values()->set_sd(0.25);
+    pair->set_p(0.5);
+    pair->set_adjusted_p(0.75);
+    pair->mutable_difference()->set_low(-0.006);
+    pair->mutable_difference()->set_high(0.008);
+    pair->set_anytime_p(0.75);
+    pb::ComparedPair* lost = response->add_pairs();
+    lost->set_arm("rmoe\x1b[2J");
+    lost->set_reference("smoe");
+    lost->set_sentence("no verdict: 0 pairs, at least 2 are needed");
+    lost->set_estimate(std::numeric_limits<double>::quiet_NaN());
+    lost->mutable_difference()->set_low(std::numeric_limits<double>::quiet_NaN());
+    lost->set_anytime_p(std::numeric_limits<double>::quiet_NaN());
+    pb::MissingSeed* missing = lost->add_missing();
+    missing->set_seed(3);
+    missing->set_arm("rmoe");
+    missing->set_why("informative");
+    return grpc::Status::OK;
+  }
+  grpc::Status EstimatePower(ServerContext*, const pb::EstimatePowerRequest* request,
+                             pb::EstimatePowerResponse* response) override {
+    SWITCHYARD_BEGIN("EstimatePower");
+    response->set_sweep(request->sweep());
+    response->mutable_compare()->set_metric("valid/bits_per_byte");
+    response->set_power(request->power());
+    response->set_alpha_each(0.025);
+    pb::PowerEstimate* pair = response->add_pairs();
+    pair->set_arm("mcf");
+    pair->set_reference("smoe");
+    pair->set_pilot_pairs(4);
+    pair->set_sd(0.01);
+    pair->set_sd_upper(0.0173);
+    pair->set_correlation(0.9);
+    pb::PowerGoal* goal = pair->add_goals();
+    goal->set_kind("equivalence");
+    goal->set_effect(0.01);
+    goal->set_pairs_at_sd(11);
+    goal->set_pairs(0);
+    pb::ArmCost* cost = response->add_costs();
+    cost->set_arm("mcf");
+    cost->set_runs(4);
+    cost->set_slot_hours(0.5);
+    response->set_seeds(27);
+    response->set_slot_hours(27);
+    response->set_slot_kind("gpu");
     return grpc::Status::OK;
   }
   grpc::Status GetCurve(ServerContext*, const pb::GetCurveRequest* request,

@@ -9,6 +9,7 @@
 #include "client/commands/completion.h"
 #include "client/commands/results_table.h"
 #include "client/commands/runs.h"
+#include "client/commands/show_diff.h"
 #include "client/commands/watch_frame.h"
 #include "client/exit_code.h"
 #include "client/output/text.h"
@@ -94,6 +95,31 @@ TEST(ResultRows, AreOrderedWithNonFiniteLast) {
             "demo/1  smoe       1  succeeded                    3\n"
             "demo/2  hash       1  succeeded                  NaN\n"
             "demo/4  hash       2  succeeded                    -\n");
+}
+
+// A run that needed several attempts is seen.
+TEST(ResultRows, ShowAttemptsWhereOneNeededSeveral) {
+  ResultTable table = Results();
+  table.rows[0].attempts = 3;
+  const std::string text = RenderTable(RunResultsListing(table), 0);
+  EXPECT_NE(text.find("ATTEMPTS"), std::string::npos) << text;
+}
+
+// Two documents side by side: changed values, and fields that only one has.
+TEST(DiffDocuments, ListsChangedAddedAndRemovedFields) {
+  const Value left = Value::Members{
+      {"seed", 1},
+      {"model", Value::Members{{"router", Value::Members{{"smoe", Value::Members{}}}},
+                               {"layers", Value::List{0, 1}}}}};
+  const Value right = Value::Members{
+      {"seed", 1},
+      {"model", Value::Members{{"router", Value::Members{{"mcf", Value::Members{{"r", 8}}}}},
+                               {"layers", Value::List{0, 2}}}}};
+  std::string text;
+  for (const FieldDifference& difference : DiffDocuments(left, right)) {
+    text += StrCat(difference.path, ":", difference.left, ":", difference.right, "\n");
+  }
+  EXPECT_EQ(text, "model.router.smoe:{}:-\nmodel.layers:0 1:0 2\nmodel.router.mcf.r:-:8\n");
 }
 
 // A goal of maximize turns the order round, and not the place of NaN.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -148,6 +149,105 @@ TEST(ComparisonTest, RefusesATestThatCannotReachAlpha) {
         << result.status().message();
     EXPECT_TRUE(Compare(plan, TwoArms(8, 0.1, 0.01)).ok()) << Name(test);
   }
+}
+
+// With Holm over m comparisons the smallest p must come to alpha / m: a floor above it is refused
+// although one comparison alone would pass.
+TEST(ComparisonTest, TheFloorOfATestIsHeldAgainstTheFamily) {
+  std::vector<Observation> data = TwoArms(6, 0.1, 0.01);
+  ComparisonPlan plan = Plan();
+  plan.test = TestKind::kSignFlip;
+  ASSERT_TRUE(Compare(plan, data).ok());
+  for (uint64_t s = 1; s <= 6; ++s) Add(data, "hash", s, 3 + 0.01 * static_cast<double>(s));
+  EXPECT_FALSE(Compare(plan, data).ok());
+  plan.correction = Correction::kBenjaminiHochberg;
+  EXPECT_TRUE(Compare(plan, data).ok());
+}
+
+// An arm that has lost its runs has no verdict; the other arms keep theirs, in a family that still
+// counts it.
+TEST(ComparisonTest, AnArmWithoutPairsSpoilsOnlyItsOwnVerdict) {
+  std::vector<Observation> data = TwoArms(8, -0.5, 0.01);
+  for (uint64_t s = 1; s <= 8; ++s) {
+    Add(data, "rmoe", s, 0);
+    data.back().absence = Absence::kInformative;
+  }
+  const Result<Comparison> comparison = Compare(Plan(), data);
+  ASSERT_TRUE(comparison.ok()) << comparison.status().ToString();
+  EXPECT_EQ(comparison->family_size, 2u);
+  EXPECT_EQ(comparison->results[0].verdict.finding, Finding::kBetter);
+  const ComparisonResult& lost = comparison->results[1];
+  EXPECT_EQ(lost.verdict.finding, Finding::kWithheld);
+  EXPECT_NE(lost.verdict.sentence.find("0 pairs, at least 2 are needed; seed 1 of rmoe"),
+            std::string::npos)
+      << lost.verdict.sentence;
+  EXPECT_EQ(lost.adjusted_p, 1);
+  EXPECT_TRUE(std::isnan(lost.estimate));
+}
+
+TEST(ComparisonTest, RefusesWhenNoPairIsComplete) {
+  const Result<Comparison> comparison = Compare(Plan(), TwoArms(1, 0.1, 0.01));
+  ASSERT_FALSE(comparison.ok());
+  EXPECT_EQ(comparison.status().message(),
+            "mcf against smoe: 1 seeds have a value in both arms; at least 2 are needed");
+}
+
+// Two arms of one spec with disjoint seeds (analyses N19), over 2,000 independent experiments: the
+// rejections of an exact test lie in the exact binomial 99.9 % range at alpha = 0.05.
+TEST(ComparisonTest, AnAAComparisonRejectsAsOftenAsAlphaSays) {
+  constexpr size_t kTrials = 2000;
+  constexpr uint64_t kSeeds = 8;
+  const RandomKey key = RandomKey::For(7, "a/a");
+  for (const TestKind test : {TestKind::kWelchT, TestKind::kLabelPermutation}) {
+    ComparisonPlan plan = Plan();
+    plan.against = "first";
+    plan.test = test;
+    plan.margins = {};
+    size_t rejections = 0;
+    for (uint64_t trial = 0; trial < kTrials; ++trial) {
+      std::vector<Observation> data;
+      for (uint64_t s = 0; s < 2 * kSeeds; ++s) {
+        const double noise = RandomNormal(key, trial * 2 * kSeeds + s);
+        Add(data, s < kSeeds ? "first" : "second", s, 1.2 + 0.01 * noise);
+      }
+      const Result<Comparison> comparison = Compare(plan, data);
+      ASSERT_TRUE(comparison.ok()) << comparison.status().ToString();
+      const Finding finding = comparison->results[0].verdict.finding;
+      rejections += finding == Finding::kBetter || finding == Finding::kWorse ? 1 : 0;
+    }
+    const double share = static_cast<double>(rejections) / kTrials;
+    EXPECT_LE(share, 0.0665) << Name(test);
+    if (test == TestKind::kWelchT) {
+      EXPECT_GE(share, 0.0345);
+    }
+  }
+}
+
+// The same through pairs, a family of three and Holm: some rejection in at most alpha of the
+// experiments.
+TEST(ComparisonTest, AFamilyOfAAComparisonsHoldsItsLevel) {
+  constexpr size_t kTrials = 2000;
+  const RandomKey key = RandomKey::For(8, "a/a family");
+  size_t rejections = 0;
+  for (uint64_t trial = 0; trial < kTrials; ++trial) {
+    std::vector<Observation> data;
+    for (uint64_t s = 0; s < 6; ++s) {
+      const double level = RandomNormal(key, trial * 64 + 60 - s);
+      for (uint64_t arm = 0; arm < 4; ++arm) {
+        Add(data, arm == 0 ? "smoe" : "arm" + std::to_string(arm), s,
+            level + 0.1 * RandomNormal(key, trial * 64 + s * 4 + arm));
+      }
+    }
+    const Comparison comparison = *Compare(Plan(), data);
+    rejections += std::any_of(comparison.results.begin(), comparison.results.end(),
+                              [](const ComparisonResult& result) {
+                                return result.verdict.finding != Finding::kUndecided;
+                              })
+                      ? 1
+                      : 0;
+  }
+  EXPECT_LE(static_cast<double>(rejections) / kTrials, 0.0665);
+  EXPECT_GT(rejections, 0u);
 }
 
 TEST(ComparisonTest, RefusesWhatDoesNotGoTogether) {

@@ -8,6 +8,7 @@
 
 #include "common/base/ids.h"
 #include "common/base/strings.h"
+#include "server/results/order_cache.h"
 #include "server/store/store.h"
 #include "switchyard/v1/spec.pb.h"
 #include "tests/suites/store_rows.h"
@@ -133,6 +134,48 @@ TEST_P(QueryTest, MatchesNoConditionWithValuesThatAreNotFinite) {
   EXPECT_THAT(Numbers("not (best(valid/bits_per_byte) < 1.1)"), ElementsAre(1, 3, 5));
   EXPECT_THAT(Numbers("last(valid/bits_per_byte) >= 2"), ElementsAre(3));
   EXPECT_THAT(Numbers("test/accuracy > 0"), IsEmpty());
+}
+
+// Pages behind the first are of the state that the first one saw; a forgotten order is found anew.
+TEST_P(QueryTest, PagesOfAnOrderShareOneState) {
+  OrderCache cache(1);
+  ListQuery query{
+      .series = {}, .order_by = "last(valid/bits_per_byte)", .limit = 2, .cache = &cache};
+  const Result<store::RunPage> first = ListRuns(*store_, sweep_, query);
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(first->runs[0].link.number, 2u);
+  ASSERT_TRUE(store_
+                  ->Commit(std::vector<store::Write>{SummaryRow{
+                      .run = store::MakeRunId(3), .series = kLoss, .last = 0.5, .count = 2}})
+                  .ok());
+  query.page = first->next;
+  EXPECT_EQ(ListRuns(*store_, sweep_, query)->runs[0].link.number, 3u);
+  // Asked anew, run 3 comes first; this pushes the older order out.
+  query.page.clear();
+  EXPECT_EQ(ListRuns(*store_, sweep_, query)->runs[0].link.number, 3u);
+  query.page = first->next;
+  EXPECT_EQ(ListRuns(*store_, sweep_, query)->runs[0].link.number, 1u);
+}
+
+// What an ended sweep answers cannot change.
+TEST(OrderCacheTest, RemembersFinalAnswersAndForgetsTheOldest) {
+  OrderCache cache(2, 5);
+  const auto numbers = [](size_t n) {
+    return std::make_shared<const std::vector<uint64_t>>(n, uint64_t{7});
+  };
+  const uint64_t a = cache.Put("a", numbers(2), true);
+  const uint64_t b = cache.Put("b", numbers(2), false);
+  uint64_t id = 0;
+  EXPECT_EQ(cache.FindFinal("a", &id)->size(), 2u);
+  EXPECT_EQ(id, a);
+  EXPECT_EQ(cache.FindFinal("b", &id), nullptr);
+  EXPECT_NE(cache.Find("b", b), nullptr);
+  EXPECT_EQ(cache.Find("a", b), nullptr);
+  cache.Put("c", numbers(3), false);  // seven numbers are too many: a, used before b, goes
+  EXPECT_EQ(cache.Find("a", a), nullptr);
+  EXPECT_NE(cache.Find("b", b), nullptr);
+  cache.Put("d", numbers(6), false);  // more than all of it: not kept
+  EXPECT_NE(cache.Find("b", b), nullptr);
 }
 
 // ME2: NaN and Inf rank worst in both directions, and what has no value comes behind them.
