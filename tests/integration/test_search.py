@@ -44,9 +44,13 @@ class Search(unittest.TestCase):
     def submit(self, cluster, name, rest, space=DRAWN):
         cluster.cli("submit", cluster.write(f"{name}.yaml", SWEEP.format(name=name, steps=STEPS, space=space, rest=rest)))
 
+    def rows(self, cluster, name):
+        """The results in order of number; they come with the best first."""
+        return sorted(cluster.json("results", name), key=lambda row: int(row["name"].rpartition("/")[2]))
+
     def story(self, cluster, name):
         """Per run in order of number: its value of the axis and how it ended."""
-        return [(row["train.optimizer.adam.lr"], row["state"]) for row in cluster.json("results", name)]
+        return [(row["train.optimizer.adam.lr"], row["state"]) for row in self.rows(cluster, name)]
 
     def kill_and_restart(self, cluster):
         cluster.stop("coordinator", signal.SIGKILL)
@@ -129,11 +133,11 @@ stages:
             wait_until(lambda: len(cluster.json("results", "staged")) >= wanted, f"{wanted} runs", 120)
             self.kill_and_restart(cluster)
         cluster.cli("wait", "staged", timeout=300)
-        rows = cluster.json("results", "staged")
+        rows = self.rows(cluster, "staged")
         self.assertEqual([row["stage"] for row in rows], ["search"] * 4 + ["confirm"] * 2 + ["tune"] * 2)
         self.assertEqual({row["state"] for row in rows}, {"succeeded"})
-        rates = [row["train.optimizer.adam.lr"] for row in rows]
-        self.assertEqual(set(rates[4:6]), {min(rates[:4], key=float)})
+        rates = [float(row["train.optimizer.adam.lr"]) for row in rows]
+        self.assertEqual(set(rates[4:6]), {min(rates[:4])})
 
     def test_a_sweep_is_extended_and_a_run_forked(self):
         cluster = self.start(slots=2, TOY_STEPS=4, TOY_CHECKPOINT=2)
@@ -141,9 +145,8 @@ stages:
         extended = cluster.json("extend", "more", "--replicates", "+1")[0]
         self.assertEqual(extended["seeds_added"], 1)
         cluster.cli("wait", extended["name"])  # a child where the sweep had ended
-        rows = cluster.json("results", extended["name"])
-        self.assertEqual([(row["train.optimizer.adam.lr"], row["seed"]) for row in rows],
-                         [("0.1", 1), ("0.2", 1), ("0.1", 2), ("0.2", 2)])
+        self.assertEqual([(float(row["train.optimizer.adam.lr"]), row["seed"]) for row in self.rows(cluster, extended["name"])],
+                         [(0.1, 1), (0.2, 1), (0.1, 2), (0.2, 2)])
         cluster.cli("fork", "more/1", "--at", "4", "--set", "train.steps=12")
         cluster.cli("wait", "more-fork-1-4")
         self.assertEqual([row["state"] for row in cluster.json("results", "more-fork-1-4")], ["succeeded"])
@@ -157,8 +160,8 @@ stages:
         other.cli("wait", "draws")
         self.assertEqual(self.story(first, "draws"), self.story(other, "draws"))
         plan = other.json("plan", other.folder / "draws.yaml")
-        planned = [c["value"] for cell in plan["plan"] for c in cell["columns"]]
-        self.assertEqual(planned, [lr for lr, _ in self.story(first, "draws")])
+        planned = [float(value) for cell in plan["plan"] for value in cell["columns"].values()]
+        self.assertEqual(planned, [float(lr) for lr, _ in self.story(first, "draws")])
 
     def test_a_nested_grid_runs_each_cell_once_over_restarts(self):
         cluster = self.start(slots=2, TOY_STEPS=1)
