@@ -7,7 +7,6 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
-#include "common/base/file.h"
 #include "common/base/strings.h"
 #include "switchyard/v1/spec.pb.h"
 #include "worker/analysis/audit.h"
@@ -49,27 +48,6 @@ Result<int64_t> LengthOption(const pb::RunSpec& run) {
   return length;
 }
 
-// The checkpoint that `init` means, among those that this host has of the run.
-Result<std::unique_ptr<train::Checkpoint>> FindCheckpoint(const pb::InitSpec& init,
-                                                          const std::string& checkpoint_dir) {
-  const std::string root =
-      StrCat(std::filesystem::path(checkpoint_dir).parent_path().string(), "/", init.run());
-  const auto names = ListDirectory(root);
-  if (!names.ok()) {
-    return NotFound(
-        StrCat("no checkpoints of run ", init.run(), " on this host: ", names.status().message()));
-  }
-  const std::string ending = StrCat("-", init.step());
-  for (const std::string& name : *names) {
-    if (name.starts_with(".") || !name.ends_with(ending)) continue;
-    auto checkpoint = train::ReadCheckpoint(StrCat(root, "/", name), "");
-    if (!checkpoint.ok()) return checkpoint.status();
-    if ((*checkpoint)->info.digest == init.digest()) return checkpoint;
-  }
-  return NotFound(
-      StrCat(root, " has no checkpoint of step ", init.step(), " with digest ", init.digest()));
-}
-
 }  // namespace
 
 void AuditTrained(const pb::RunSpec& run, const data::Corpus& corpus,
@@ -102,8 +80,13 @@ Ending RunAudit(const pb::RunSpec& run, const pb::AttemptSpec& attempt, const da
                 const std::function<void(std::string)>& say) {
   const auto length = LengthOption(run);
   if (!length.ok()) return Failure(ExitCode::kSpec, length.status().message());
-  const auto checkpoint = FindCheckpoint(run.init(), attempt.checkpoint_dir());
-  if (!checkpoint.ok()) return Failure(ExitCode::kData, checkpoint.status().message());
+  const std::filesystem::path folder =
+      std::filesystem::path(attempt.checkpoint_dir()).parent_path() / run.init().run();
+  const auto checkpoint =
+      train::FindCheckpoint(folder.string(), run.init().step(), run.init().digest());
+  if (!checkpoint.ok()) {
+    return Failure(ExitCode::kData, StrCat("init, on this host: ", checkpoint.status().message()));
+  }
   const auto model = model::MakeModel(
       run, {.vocab_size = corpus.vocab_size, .token_frequency = corpus.train_frequency});
   const train::NamedTensors live = train::ModelTensors(*model);
