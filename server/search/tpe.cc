@@ -29,9 +29,8 @@ class Mixture {
     const double n = static_cast<double>(points_.size());
     size_t free = 0;
     for (const Dimension& d : space.dimensions) free += d.fixed.has_value() ? 0 : 1;
-    // Scott's rule on the unit interval; never so narrow that a kernel is a spike. Twice as wide,
-    // it finds a third of the depth of a bowl in 100 cells (Watanabe, arXiv:2304.11127, on
-    // bandwidths).
+    // Scott's rule on the unit interval; never so narrow that a kernel is a spike. Twice as wide
+    // (0.2, 1.0), the best of 100 cells of a bowl in four dimensions is twice as bad.
     width_ = std::clamp(0.1 * std::pow(std::max(n, 1.0), -1.0 / (static_cast<double>(free) + 4)),
                         0.5 / std::min(100.0, 1 + n), 1.0);
     category_weight_ = 1.0 / (n + 1);
