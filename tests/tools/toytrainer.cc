@@ -389,8 +389,10 @@ class Toy {
     if (const std::string field = settings_.Text("TOY_FIELD", ""); !field.empty()) {
       if (!spec.ok()) return 70;
       const double number = RealMember(*spec, field);
-      // 64-bit integers are texts in a message's JSON.
-      const double seed = ParseDouble(Member(*spec, "seed")).value_or(0);
+      // The run's own seed comes last; 64-bit integers are texts in a message's JSON.
+      const size_t at = spec->rfind("\"seed\":");
+      if (at == std::string::npos) return 70;
+      const double seed = ParseDouble(Member(spec->substr(at), "seed")).value_or(0);
       const double scale = RealSetting("TOY_SEED");
       field_ = number + scale * std::sin(12.9898 * seed) +
                0.1 * scale * std::sin(78.233 * seed + 1e4 * number);
