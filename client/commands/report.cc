@@ -10,6 +10,7 @@
 #include "client/plot/curve_lines.h"
 #include "client/plot/figures.h"
 #include "client/plot/gnuplot.h"
+#include "client/report/comparison_section.h"
 #include "client/report/html.h"
 #include "client/report/pivot.h"
 #include "client/report/report_page.h"
@@ -88,6 +89,7 @@ class ReportMaker {
     data_.runs = runs_.size();
     SWITCHYARD_RETURN_IF_ERROR(ReadDetails());
     SWITCHYARD_RETURN_IF_ERROR(AddResults());
+    SWITCHYARD_RETURN_IF_ERROR(AddComparisons());
     SWITCHYARD_RETURN_IF_ERROR(AddFigures());
     return RenderReport(data_);
   }
@@ -147,6 +149,7 @@ class ReportMaker {
                     .number = run.number(),
                     .seed = run.seed(),
                     .state = StateText(run.state()),
+                    .attempts = run.attempts(),
                     .id = run.id(),
                     .columns = {},
                     .values = {}};
@@ -214,6 +217,30 @@ class ReportMaker {
              StrCat(metric, " by ", StrJoin({wanted.rows().begin(), wanted.rows().end()}, ", ")),
          .note = listing.ok() ? wanted.where() : listing.status().message(),
          .listing = listing.ok() ? *listing : Listing{}});
+    return OkStatus();
+  }
+
+  // Every comparison that the sweep has registered. One that cannot be made says why.
+  Status AddComparisons() {
+    const auto& registered = sweep_.spec().report().compare();
+    for (int i = 0; i < registered.size(); ++i) {
+      pb::CompareRequest request;
+      request.set_sweep(sweep_.id());
+      request.set_registered(static_cast<uint32_t>(i) + 1);
+      pb::CompareResponse response;
+      const Status status = connection_.Compare(request, &response);
+      if (status.ok()) {
+        data_.comparisons.push_back(ComparisonSection(response));
+        continue;
+      }
+      if (status.code() != Code::kInvalidArgument && status.code() != Code::kFailedPrecondition) {
+        return status;
+      }
+      data_.comparisons.push_back(
+          {.title = StrCat("Comparison ", i + 1, " by ", registered[i].by()),
+           .sentences = {StrCat("No verdict: ", status.message())},
+           .tables = {}});
+    }
     return OkStatus();
   }
 

@@ -263,7 +263,7 @@ class Exports(unittest.TestCase):
         self.assertEqual((page.elements.get("script"), page.handlers), (None, []))
         self.assertEqual(page.headings[0], "out")
         self.assertIn(HOSTILE, page.text)
-        for heading in ("Results", "Figures", "Provenance", "Attempts", "Causality"):
+        for heading in ("Results", "Comparisons", "Figures", "Provenance", "Attempts", "Causality"):
             self.assertIn(heading, page.headings)
         self.assertGreaterEqual(page.elements["svg"], 6 if self.is_real else 4)
         self.assertNotIn("gnuplot failed", page.text)

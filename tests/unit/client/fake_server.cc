@@ -199,6 +199,7 @@ class Sweeps final : public pb::SweepService::Service {
     *response = world_.NextSweep();
     response->mutable_spec()->set_name("demo" + world_.script().hostile_text);
     response->mutable_spec()->set_notes(world_.script().hostile_text);
+    response->mutable_spec()->mutable_report()->add_compare()->set_by("model.moe.router.kind");
     pb::GridAxis* axis = response->mutable_spec()->mutable_space()->add_grid();
     axis->set_id("model.moe.router.kind");
     for (const char* value : {"dense", "smoe", "hash"}) axis->add_values()->set_scalar(value);

@@ -81,6 +81,17 @@ TEST(Report, IsSafeAgainstHostileNames) {
   EXPECT_THAT(page, Not(HasSubstr("http://x")));
 }
 
+// Registered comparisons are on the page with the coordinator's own sentences.
+TEST(Report, HasTheVerdictsOfRegisteredComparisons) {
+  const FakeServer server({});
+  const Ran ran = RunOn(server, {"report", "demo", "--html", "-"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(server.LastRequest("Compare"), HasSubstr("registered: 1"));
+  EXPECT_THAT(ran.out, HasSubstr("mcf against smoe: equivalent within ±0.01 bits per byte"));
+  EXPECT_THAT(ran.out, HasSubstr("unmatched tokens: smoe 1600, mcf 3200"));
+  EXPECT_THAT(ran.out, HasSubstr("SEED WITHOUT A VALUE"));
+}
+
 // A report of a sweep that is gone leaves no file.
 TEST(Report, WritesNothingOnAnError) {
   const TemporaryFolder folder;
