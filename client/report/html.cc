@@ -96,7 +96,7 @@ class TagCopier {
         return Refuse("attribute", attribute);
       }
       out_ += attribute;
-      if (!Take('=')) continue;
+      if (!TakeEquals()) continue;
       out_ += '=';
       SWITCHYARD_RETURN_IF_ERROR(CopyValue(attribute));
     }
@@ -119,6 +119,14 @@ class TagCopier {
   bool Take(char c) {
     if (at_ >= tag_.size() || tag_[at_] != c) return false;
     ++at_;
+    return true;
+  }
+
+  // The sign between name and value, with the blanks around it that gnuplot's polygons have.
+  bool TakeEquals() {
+    const size_t sign = tag_.find_first_not_of(" \t\r\n", at_);
+    if (sign == std::string_view::npos || tag_[sign] != '=') return false;
+    at_ = std::min(tag_.find_first_not_of(" \t\r\n", sign + 1), tag_.size());
     return true;
   }
 

@@ -54,6 +54,15 @@ TEST(InlineSvg, PrefixesIds) {
             "<use xlink:href='#f1-p' style='clip-path: url(#f1-q)'/><text>id='p' #p</text></svg>");
 }
 
+// gnuplot's polygons have blanks around the sign.
+TEST(InlineSvg, TakesBlanksAroundTheSign) {
+  const Result<std::string> svg =
+      InlineSvg("<svg><polygon fill = 'red' points=\"0,0 1,1\" id = 'a'/></svg>", "f-");
+  ASSERT_TRUE(svg.ok()) << svg.status().ToString();
+  EXPECT_EQ(*svg, "<svg><polygon fill='red' points=\"0,0 1,1\" id='f-a'/></svg>");
+  EXPECT_FALSE(InlineSvg("<svg><g onload = 'x'/></svg>", "f-").ok());
+}
+
 // A drawing is lines and text; anything that could act is refused.
 TEST(InlineSvg, RefusesWhatActs) {
   for (const char* inside :
