@@ -155,6 +155,8 @@ Status Reducer::LoadState() {
   std::map<WorkerId, scheduler::WorkerContact> contacts = std::exchange(contacts_before_, {});
   for (const auto& [id, worker] : state_.workers) contacts.try_emplace(id, ContactOf(worker));
   const uint64_t rev_n = state_.rev_n;
+  const bool is_start = state_.boot == 0;
+  const Timestamp loaded_at = state_.loaded_at;
   summaries_.clear();
   dirty_summaries_.clear();
   rebuild_.clear();
@@ -190,6 +192,8 @@ Status Reducer::LoadState() {
                                .usage = std::move(snapshot.usage)},
                               now);
   state_.leases = options_.leases;
+  // A wait that counts from the start of the coordinator is not begun anew.
+  if (!is_start) state_.loaded_at = loaded_at;
   state_.rev_n = std::max(state_.rev_n, rev_n);
   for (const auto& [id, contact] : contacts) {
     if (!state_.workers.contains(id)) continue;

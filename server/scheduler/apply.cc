@@ -300,6 +300,7 @@ State Restore(StoredRows rows, const Now& now) {
   state.cluster_id = std::move(rows.cluster_id);
   state.generation = rows.generation;
   state.boot = rows.boot;
+  state.loaded_at = now.now;
   state.last_epoch = std::max(rows.last_epoch, uint64_t{rows.generation} << 48);
   Applier applier(&state, now);
   for (const UsageRow& row : rows.usage) applier(row);
@@ -311,7 +312,10 @@ State Restore(StoredRows rows, const Now& now) {
   }
   for (const SweepRow& row : rows.sweeps) applier(row);
   for (const SweepStatus& status : rows.sweep_status) applier(status);
-  for (const RunRow& row : rows.runs) applier(row);
+  for (const RunRow& row : rows.runs) {
+    applier(row);
+    state.runs.at(row.id).is_loaded = true;
+  }
   // In the order in which they had queued up.
   std::ranges::sort(rows.run_status, [](const RunStatus& a, const RunStatus& b) {
     return std::tie(a.queued_ms, a.id) < std::tie(b.queued_ms, b.id);

@@ -97,7 +97,11 @@ bool SteerOne(Draft& draft, RunId id, Verb verb, const std::string& reason, int3
       }
       return true;
     case Verb::kKill:
-      if (is_active && draft.attempt(status.current_epoch).intent == Intent::kKill) return false;
+      // Also an attempt that is killed for another reason: its run shall not be tried again.
+      if (status.cancel_req && is_active &&
+          draft.attempt(status.current_epoch).intent == Intent::kKill) {
+        return false;
+      }
       status.cancel_req = true;
       draft.History("kill_requested", id.value, reason);
       if (is_active) {

@@ -22,6 +22,17 @@ bool ObserveMember(Draft& draft, const Attempt& attempt, const MemberReport& rep
     draft.Volatile(AttemptObserved{epoch});
     changed = true;
   }
+  // A record that was launched cannot be refused: the worker was through with the attempt, and this
+  // coordinator was restored from before that. M9: it has no record of it any more. A9: nor has it
+  // the lines that an ended rank is waited for.
+  const bool is_gone = report.state == RecordState::kRefused &&
+                       member.state != MemberState::kPending &&
+                       member.state != MemberState::kPrepared;
+  if (is_gone) {
+    LoseAttempt(draft, epoch, StrCat("the worker has no record of it: ", report.reason),
+                /*is_crash=*/false, random);
+    return true;
+  }
   if (!SWITCHYARD_GUARD(X06, !IsTerminal(member.state))) return changed;
   const auto launch = [&] {
     if (member.state != MemberState::kPending && member.state != MemberState::kPrepared) return;
@@ -54,13 +65,6 @@ bool ObserveMember(Draft& draft, const Attempt& attempt, const MemberReport& rep
       }
       return changed;
     case RecordState::kRefused:
-      // A record that was launched cannot be refused: the worker was through with the attempt, and
-      // this coordinator was restored from before that. M9: it has no record of it any more.
-      if (member.state != MemberState::kPending && member.state != MemberState::kPrepared) {
-        LoseAttempt(draft, epoch, StrCat("the worker has no record of it: ", report.reason),
-                    /*is_crash=*/false, random);
-        return true;
-      }
       member.evidence = report.reason;
       member.end_class = EndClass::kInfra;
       draft.SetMemberState(member, MemberState::kRefused);
@@ -169,7 +173,9 @@ Decision On(const State& state, const Register& event, const Now& now) {
   draft.SetContact(id, Contact::kOnline);
   WorkerContact& contact = draft.contact(id);
   contact.nonce = event.nonce;
-  contact.hb_seq = 0;
+  // An agent counts its heartbeats over its registrations: a registration that comes once more must
+  // not let in again what was heard.
+  if (known == nullptr || row.incarnation > known->row.incarnation) contact.hb_seq = 0;
   contact.last = now.now;
   contact.applied = {};
   contact.is_leaving = false;

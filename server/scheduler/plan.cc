@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "common/base/guard.h"
 #include "common/base/strings.h"
 #include "server/scheduler/lease_policy.h"
 
@@ -14,6 +15,7 @@ namespace switchyard::scheduler {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+constexpr int kGenerationShift = 48;  // of an epoch
 
 // When a worker could be free at the latest: the end of the longest time limit of its attempts.
 int64_t FreeAt(const State& state, const Worker& worker, Timestamp now) {
@@ -157,6 +159,7 @@ class Planner {
   enum class Verdict : uint8_t {
     kPlaced,
     kNotWanted,    // no sweep that proposed it is active
+    kHeld,         // may execute somewhere since before a restore
     kMaxParallel,  // its sweep has as many active runs as it may have
     kStore,        // waits for a worker that reaches its checkpoint
     kBlamed,       // waits for a worker on which it has not failed
@@ -167,6 +170,8 @@ class Planner {
   // Places one run, or says what keeps it.
   Verdict Try(const Run& run, std::vector<Placement>* plan) {
     if (!IsWanted(state_, run)) return Verdict::kNotWanted;
+    const std::optional<Timestamp> held = HeldAfterRestore(state_, run);
+    if (held.has_value() && !SWITCHYARD_GUARD(X42, now_ >= *held)) return Verdict::kHeld;
     const uint64_t active = ActiveOf(state_, run.row.sweep) + placed_[run.row.sweep];
     if (run.row.max_parallel > 0 && active >= run.row.max_parallel) return Verdict::kMaxParallel;
     const ResourceNeed need = NeedOf(run);
@@ -194,8 +199,9 @@ class Planner {
     if (best == nullptr) {
       Reserve(may_take);
       if (!store.empty()) return Verdict::kStore;
-      if (only_reserved) return Verdict::kReserved;
-      return shuns_blamed ? Verdict::kBlamed : Verdict::kNoRoom;
+      // Bound to a place: others of its line may take the workers that it shuns.
+      if (shuns_blamed) return Verdict::kBlamed;
+      return only_reserved ? Verdict::kReserved : Verdict::kNoRoom;
     }
     std::vector<uint32_t>& free = best->Free(need.slots.kind);
     plan->push_back({.run = run.row.id,
@@ -237,10 +243,11 @@ class Planner {
       const Verdict verdict = is_skipped ? Verdict::kNotWanted : Try(run, &plan);
       if (!visit(run, verdict)) break;
       // Runs of a line are alike: it waits with its first one, unless that one is bound to a place.
-      const bool goes_on = verdict == Verdict::kPlaced ||
-                           ((is_skipped || verdict == Verdict::kNotWanted ||
-                             verdict == Verdict::kStore || verdict == Verdict::kBlamed) &&
-                            ++passed_over < limit);
+      const bool goes_on =
+          verdict == Verdict::kPlaced ||
+          ((is_skipped || verdict == Verdict::kNotWanted || verdict == Verdict::kHeld ||
+            verdict == Verdict::kStore || verdict == Verdict::kBlamed) &&
+           ++passed_over < limit);
       if (!goes_on || ++head->next == head->line->end()) heads.erase(head);
       if (free_total_ == 0 && stops_when_full_) break;
     }
@@ -354,6 +361,14 @@ std::string ExplainRoom(const State& state, const Run& run, const ResourceNeed& 
 
 }  // namespace
 
+std::optional<Timestamp> HeldAfterRestore(const State& state, const Run& run) {
+  if (state.generation <= 1 || !run.is_loaded || run.row.policy.profile != Profile::kExclusive ||
+      run.status.current_epoch.value >> kGenerationShift >= state.generation) {
+    return std::nullopt;
+  }
+  return state.loaded_at + *ReplaceAfter(Profile::kExclusive, state.leases);
+}
+
 std::vector<Placement> PlanPlacements(const State& state, Timestamp now, size_t limit,
                                       const std::set<RunId>& skip) {
   if (state.queue.empty()) return {};
@@ -386,6 +401,10 @@ std::string ExplainWait(const State& state, const Run& run, Timestamp now) {
       return StrCat("needs ", wants, ", which are free: placed in the next pass");
     case Planner::Verdict::kNotWanted:
       return "no sweep that proposed it is active";
+    case Planner::Verdict::kHeld:
+      return StrCat("waits ", (*HeldAfterRestore(state, run) - now).count() / 1000,
+                    " s: it runs exclusively, and an attempt from before the restore of the "
+                    "database may still execute");
     case Planner::Verdict::kMaxParallel:
       return StrCat("its sweep has ", ActiveOf(state, run.row.sweep),
                     " active runs, and max_parallel is ", run.row.max_parallel);

@@ -29,6 +29,12 @@ struct Placement {
 std::vector<Placement> PlanPlacements(const State& state, Timestamp now, size_t limit,
                                       const std::set<RunId>& skip = {});
 
+// After a restore the rows do not know what was placed since the backup, and a worker out of
+// contact may still execute it. An `exclusive` run (S7) that has had no attempt of this generation
+// is therefore not placed before the trainers of an earlier one have fenced themselves: X after the
+// start of the coordinator. nullopt: no such wait, as for runs made since this start.
+std::optional<Timestamp> HeldAfterRestore(const State& state, const Run& run);
+
 // Why a queued run is not placed now, in the terms of PlanPlacements, for a person.
 std::string ExplainWait(const State& state, const Run& run, Timestamp now);
 

@@ -55,6 +55,8 @@ struct Run {
   Timestamp queued_since;
   Timestamp not_before;      // BACKOFF
   uint64_t queue_order = 0;  // rises with each entry into the queue
+  // Read from the store at a start: an earlier coordinator may have placed it.
+  bool is_loaded = false;
 };
 
 // An attempt that is not terminal, or whose stream is not sealed.
@@ -150,7 +152,8 @@ struct State {
   uint64_t last_epoch = 0;
   uint64_t rev_n = 1;
   uint64_t queue_order = 0;
-  LeasePolicy leases;  // as the operator has set them
+  LeasePolicy leases;   // as the operator has set them
+  Timestamp loaded_at;  // when this coordinator read its rows at its start
 
   std::map<SweepId, Sweep> sweeps;  // not terminal
   std::unordered_map<RunId, Run> runs;

@@ -25,7 +25,6 @@ constexpr int kSigKill = 9;
 constexpr int kSigTerm = 15;
 constexpr Nanos kLockWait = 5 * kSec;
 constexpr Nanos kHousekeeping = 5 * kSec;
-constexpr int kBatchesInFlight = 4;
 
 scheduler::EndClass ClassOf(const std::string& name) {
   for (uint8_t i = 1; i <= static_cast<uint8_t>(scheduler::EndClass::kTimeout); ++i) {
@@ -167,7 +166,7 @@ void AgentShell::Recover() {
 void AgentShell::RecoverOne(AttemptKey key, StoredRecord stored) {
   Record record = stored.record;
   AttemptDir& dir = h_.dirs.at(key);
-  Attempt& attempt = attempts_[key];
+  Attempt& attempt = AttemptOf(key);
   attempt.run_id = record.run_id;
   attempt.ordinal = record.ordinal;
   if (record.state == RecordState::kRefused) record.spooled = attempt.spooled = true;
@@ -180,9 +179,10 @@ void AgentShell::RecoverOne(AttemptKey key, StoredRecord stored) {
   if (SWITCHYARD_GUARD(X21, false)) {
     dir.lease.deadline_boottime_ns = h_.Boottime() + 600 * kSec;
   }
-  if (World::AttemptFacts& facts = w_.attempt_facts[Epoch{key.epoch}];
-      stored.boot == h_.boot && dir.lease.deadline_boottime_ns < facts.lease_deadline) {
-    w_.Fail("S27", StrCat("the lease of ", key.epoch, " falls over a restart of its agent"));
+  // A start is no contact.
+  if (const World::AttemptFacts& facts = w_.attempt_facts[Epoch{key.epoch}];
+      stored.boot == h_.boot && dir.lease.deadline_boottime_ns != facts.lease_deadline) {
+    w_.Fail("S27", StrCat("the lease of ", key.epoch, " moves over a restart of its agent"));
   }
   record.deadline_ns = dir.lease.deadline_boottime_ns;
   record.intent = static_cast<agent::Intent>(dir.lease.intent);
@@ -240,7 +240,7 @@ AttemptEnd AgentShell::Evaluate(AttemptKey key, uint64_t launch_boot,
   agent::EndFacts facts{.agent_reason = known == nullptr ? "" : known->agent_reason,
                         .host_restarted = launch_boot != h_.boot,
                         .wait = wait,
-                        .stop_requested = stop_requested || attempts_[key].killed,
+                        .stop_requested = stop_requested || AttemptOf(key).killed,
                         .last_seq = dir.lines.size()};
   if (dir.exit.has_value()) {
     facts.record = agent::FoundRecord{.code = dir.exit->code,
@@ -266,7 +266,7 @@ void AgentShell::OnSpawned(uint64_t id, uint32_t pid, const std::string& error) 
   const auto it = spawns_.find(id);
   if (it == spawns_.end()) return;
   const AttemptKey key = it->second;
-  Attempt& attempt = attempts_[key];
+  Attempt& attempt = AttemptOf(key);
   if (error.empty()) {
     attempt.pid = pid;
     attempt.flush_at = w_.engine.now() + kFlush;
@@ -299,7 +299,7 @@ void AgentShell::OnAdoptedGone(AttemptKey key) {
 }
 
 void AgentShell::OnProcessGone(AttemptKey key, std::optional<agent::WaitStatus> wait) {
-  Attempt& attempt = attempts_[key];
+  Attempt& attempt = AttemptOf(key);
   const Record* record = state->Find(key);
   if (record == nullptr || attempt.ended) return;
   attempt.ended = true;
@@ -322,7 +322,7 @@ bool AgentShell::Execute() {
   for (const agent::Actions::Prepare& prepare : actions.prepare) {
     const Record* record = state->Find(prepare.key);
     if (record == nullptr) continue;
-    Attempt& attempt = attempts_[prepare.key];
+    Attempt& attempt = AttemptOf(prepare.key);
     attempt.run_id = record->run_id;
     attempt.ordinal = record->ordinal;
     AttemptDir dir{.run_id = record->run_id, .ordinal = record->ordinal, .resume_path = {}};
@@ -330,11 +330,19 @@ bool AgentShell::Execute() {
     if (row != w_.image.attempts.end()) dir.resume_path = row->second.row.resume_path;
     dir.lease.epoch = prepare.key.epoch;
     dir.lease.deadline_boottime_ns = prepare.deadline_ns;
+    w_.attempt_facts[Epoch{prepare.key.epoch}].lease_deadline = prepare.deadline_ns;
     h_.dirs.try_emplace(prepare.key, std::move(dir));
   }
   for (const Record& record : actions.records) {
     h_.record_log[record.key] = {.record = record, .boot = h_.boot};
     w_.attempt_facts[Epoch{record.key.epoch}].has_record = true;
+    // Never executed: there is nothing to send.
+    const Record* known = state->Find(record.key);
+    const auto attempt = attempts_.find(record.key);
+    if (record.state == RecordState::kExited && known != nullptr && known->spooled &&
+        attempt != attempts_.end()) {
+      attempt->second.ended = attempt->second.spooled = true;
+    }
     const std::string& reason = record.end.reason;
     if (record.state == RecordState::kRefused) {
       if (reason == "intent") w_.See(Point::refused_intent);
@@ -385,7 +393,7 @@ bool AgentShell::Execute() {
   }
   for (const AttemptKey& key : actions.spawn) {
     const Record* record = state->Find(key);
-    if (record == nullptr || attempts_[key].ended) continue;
+    if (record == nullptr || AttemptOf(key).ended) continue;
     const uint64_t id = next_spawn_++;
     spawns_[id] = key;
     h_.fork_server.Spawn(key, id);
@@ -416,8 +424,8 @@ bool AgentShell::Execute() {
   for (const AttemptKey& key : actions.drop) {
     const AttemptDir* dir = h_.FindDir(key);
     const auto stored = w_.image.attempts.find(Epoch{key.epoch});
-    if (dir != nullptr && stored != w_.image.attempts.end() && !attempts_[key].refused &&
-        stored->second.stream.acked < dir->lines.size() &&
+    if (dir != nullptr && stored != w_.image.attempts.end() &&
+        !AttemptOf(key).window.is_refused() && stored->second.stream.acked < dir->lines.size() &&
         !w_.attempt_facts[Epoch{key.epoch}].is_rewound) {
       w_.Fail("S10", StrCat("the payload of ", key.epoch, " is dropped, ", dir->lines.size(),
                             " lines, stored ", stored->second.stream.acked));
@@ -462,12 +470,13 @@ void AgentShell::Turnaround() {
       attempt.flush_at = 0;
       SendEvents(key);
       CheckSpooled(key);
-    } else if (attempt.ended && attempt.in_flight == 0 && now >= attempt.retry_at) {
+    } else if (attempt.ended && attempt.window.in_flight() == 0 && attempt.window.IsOpen(now)) {
       SendEvents(key);
       CheckSpooled(key);
     }
-    if (attempt.flush_at != 0) next = std::min(next, std::max(attempt.flush_at, attempt.retry_at));
-    if (attempt.retry_at > now) next = std::min(next, attempt.retry_at);
+    const Nanos retry_at = attempt.window.retry_at_ns();
+    if (attempt.flush_at != 0) next = std::min(next, std::max(attempt.flush_at, retry_at));
+    if (retry_at > now) next = std::min(next, retry_at);
   }
   if (!pending_.IsEmpty()) return Turnaround();
   if (!registered_) {
@@ -537,9 +546,9 @@ void AgentShell::Connect() {
           nonce_ = reply->nonce;
           in_flight_ = 0;
           hb_wanted_ = true;
+          for (const AttemptKey& key : state->OnRegistered(reply->generation).resend) Resend(key);
           for (auto& [key, attempt] : attempts_) {
-            attempt.retry_at = 0;
-            attempt.failures = 0;
+            attempt.window.Reset();
             SendEvents(key);
           }
         }
@@ -643,31 +652,45 @@ void AgentShell::OnHeartbeatReply(const Result<agent::Desired>& reply, Nanos sen
 
 // ---------------------------------------------------------------- events
 
-// As worker/agent/upload.cc: up to four batches in flight, a rewind when the coordinator lacks
-// lines.
+AgentShell::Attempt::Attempt(World& world, Host& host, AttemptKey key)
+    : lines(world, host, key),
+      window(&lines, [&world](uint64_t span) { return world.random.Below(span + 1); }) {}
+
+void AgentShell::Lines::Acknowledge(uint64_t seq) {
+  const AttemptDir* dir = h_.FindDir(key_);
+  const bool goes_back = seq < acked_;
+  if (goes_back) w_.See(Point::restore_rewind);
+  if (!goes_back && seq > sent_) w_.See(Point::batches_overtook);
+  acked_ = std::min<uint64_t>(seq, dir == nullptr ? 0 : dir->lines.size());
+  if (goes_back || sent_ < acked_) sent_ = acked_;
+}
+
+void AgentShell::Lines::Skip(uint64_t deleted) {
+  acked_ = std::max(acked_, deleted);
+  sent_ = std::max(sent_, acked_);
+}
+
+// As worker/agent/upload.cc.
 void AgentShell::SendEvents(AttemptKey key) {
   const auto it = attempts_.find(key);
   if (it == attempts_.end()) return;
   Attempt& attempt = it->second;
+  const agent::StreamWindow& window = attempt.window;
   const AttemptDir* dir = h_.FindDir(key);
-  if (!registered_ || attempt.refused || attempt.spooled || attempt.must_rewind || dir == nullptr ||
-      w_.engine.now() < attempt.retry_at) {
-    return;
-  }
-  while (attempt.sent < dir->lines.size() &&
-         (attempt.in_flight == 0 || (attempt.has_credit && attempt.in_flight < kBatchesInFlight))) {
+  if (!registered_ || attempt.spooled || dir == nullptr || !window.IsOpen(w_.engine.now())) return;
+  while (attempt.lines.sent() < dir->lines.size() &&
+         (window.in_flight() == 0 ||
+          (attempt.has_credit && window.in_flight() < agent::StreamWindow::kBatchesInFlight))) {
     SendBatch(key, attempt, *dir);
   }
 }
 
 void AgentShell::SendBatch(AttemptKey key, Attempt& attempt, const AttemptDir& dir) {
-  // An agent that starts anew begins with what is there.
-  attempt.acked = std::max(attempt.acked, dir.deleted);
-  attempt.sent = std::max(attempt.sent, dir.deleted);
-  const uint64_t first = attempt.sent + 1;
-  const uint64_t n = std::min<uint64_t>(w_.lines_per_batch, dir.lines.size() - attempt.sent);
-  attempt.sent += n;
-  ++attempt.in_flight;
+  attempt.lines.Skip(dir.deleted);
+  const uint64_t first = attempt.lines.sent() + 1;
+  const uint64_t n = std::min<uint64_t>(w_.lines_per_batch, dir.lines.size() - first + 1);
+  attempt.lines.Give(n);
+  const agent::StreamWindow::Batch batch = attempt.window.OnSent(n);
   scheduler::Append event{.run = {*Uuid::Parse(attempt.run_id)},
                           .ordinal = attempt.ordinal,
                           .epoch = {key.epoch},
@@ -703,93 +726,71 @@ void AgentShell::SendBatch(AttemptKey key, Attempt& attempt, const AttemptDir& d
       [this, call](Reply<AppendReply> done) {
         w_.coordinator.Append(call->first, call->second, done);
       },
-      [this, key](const Result<AppendReply>& reply) {
+      [this, key, batch](const Result<AppendReply>& reply) {
         if (!state || !attempts_.contains(key)) return;
-        OnAppend(key, reply);
+        OnAppend(key, batch, reply);
         CheckSpooled(key);
         Turnaround();
       });
 }
 
-void AgentShell::OnAppend(AttemptKey key, const Result<AppendReply>& reply) {
+void AgentShell::OnAppend(AttemptKey key, const agent::StreamWindow::Batch& batch,
+                          const Result<AppendReply>& reply) {
   Attempt& attempt = attempts_.at(key);
-  --attempt.in_flight;
   const Nanos now = w_.engine.now();
-  if (!reply.ok()) {
-    attempt.must_rewind = true;
-    if (reply.status().code() == Code::kFailedPrecondition) attempt.refused = true;
-    const Nanos span =
-        std::min<Nanos>(10 * kSec, (kSec / 5) << std::min<uint32_t>(attempt.failures, 10));
-    attempt.retry_at = now + span / 2 + w_.random.Below(span / 2);
-    ++attempt.failures;
-    return AfterFlight(key, attempt);
+  if (!attempt.window.IsCurrent(batch)) return;
+  if (reply.ok()) {
+    CheckAnswer(key, *reply);
+    attempt.has_credit = reply->has_credit;
+    if (!attempt.has_credit) attempt.window.WaitUntil(now + kFlush);
+    const bool has_moved = attempt.window.OnAnswer(
+        batch, {.committed = reply->committed, .expect = reply->expect, .durable = reply->durable},
+        now);
+    if (has_moved) DeleteSegments(key, attempt, reply->committed);
+  } else if (reply.status().code() == Code::kFailedPrecondition) {
+    attempt.window.OnRefusal(batch, now);
+  } else {
+    attempt.window.OnFailure(batch, now);
   }
-  World::AttemptFacts& facts = w_.attempt_facts[Epoch{key.epoch}];
-  const auto stored = w_.image.attempts.find(Epoch{key.epoch});
-  if (reply->expect == 0 && !facts.is_rewound &&
-      (stored == w_.image.attempts.end() || stored->second.lines.size() < reply->committed)) {
-    w_.Fail("S10", StrCat("lines of ", key.epoch, " through ", reply->committed,
-                          " were acknowledged and are not stored"));
-  }
-  facts.acked_told = std::max(facts.acked_told, reply->committed);
-  attempt.durable = std::max(attempt.durable, std::min(reply->durable, reply->committed));
-  attempt.has_credit = reply->has_credit;
-  const AttemptDir* dir = h_.FindDir(key);
-  const uint64_t size = dir == nullptr ? 0 : dir->lines.size();
-  if (reply->expect != 0) {
-    if (dir != nullptr && reply->expect <= dir->deleted) {
-      w_.Fail("S10", StrCat("line ", reply->expect, " of ", key.epoch,
-                            " is asked for and was deleted, with ", dir->deleted, " lines"));
-    }
-    attempt.must_rewind = true;
-    attempt.expect = attempt.expect == 0 ? reply->expect : std::min(attempt.expect, reply->expect);
-  } else if (reply->committed > attempt.acked) {
-    if (reply->committed > attempt.sent) w_.See(Point::batches_overtook);
-    attempt.acked = std::min(reply->committed, size);
-    attempt.sent = std::max(attempt.sent, attempt.acked);
-    attempt.failures = attempt.rewinds = 0;
-    if (attempt.expect <= attempt.acked) attempt.expect = 0;
-    DeleteSegments(key, attempt, reply->committed);
-  }
-  if (!attempt.has_credit) attempt.retry_at = std::max(attempt.retry_at, now + kFlush);
-  AfterFlight(key, attempt);
+  PlanFlush(key, attempt);
 }
 
-void AgentShell::AfterFlight(AttemptKey key, Attempt& attempt) {
-  const Nanos now = w_.engine.now();
-  if (attempt.in_flight == 0 && (attempt.must_rewind || attempt.sent > attempt.acked)) {
-    if (attempt.expect != 0 && attempt.expect <= attempt.acked) {
-      attempt.acked = attempt.expect - 1;
-      w_.See(Point::restore_rewind);
-    }
-    attempt.sent = attempt.acked;
-    attempt.must_rewind = false;
-    attempt.expect = 0;
-    if (attempt.rewinds > 0) {
-      const Nanos span =
-          std::min<Nanos>(10 * kSec, (kSec / 5) << std::min<uint32_t>(attempt.rewinds, 10));
-      attempt.retry_at = std::max(attempt.retry_at, now + w_.random.Below(span));
-    }
-    ++attempt.rewinds;
+// S10 of what a coordinator says.
+void AgentShell::CheckAnswer(AttemptKey key, const AppendReply& reply) {
+  World::AttemptFacts& facts = w_.attempt_facts[Epoch{key.epoch}];
+  const auto stored = w_.image.attempts.find(Epoch{key.epoch});
+  if (reply.expect == 0 && !facts.is_rewound &&
+      (stored == w_.image.attempts.end() || stored->second.lines.size() < reply.committed)) {
+    w_.Fail("S10", StrCat("lines of ", key.epoch, " through ", reply.committed,
+                          " were acknowledged and are not stored"));
   }
+  // An answer may be old: what it asks for is missed only when it is not stored by now.
   const AttemptDir* dir = h_.FindDir(key);
-  if (dir != nullptr && attempt.sent < dir->lines.size() && attempt.flush_at == 0) {
-    attempt.flush_at = std::max(attempt.retry_at, now + (attempt.ended ? 0 : kFlush));
+  const uint64_t lines = stored == w_.image.attempts.end() ? 0 : stored->second.lines.size();
+  if (reply.expect != 0 && dir != nullptr && reply.expect <= dir->deleted && lines < dir->deleted) {
+    w_.Fail("S10", StrCat("line ", reply.expect, " of ", key.epoch,
+                          " is asked for and was deleted, with ", dir->deleted, " lines"));
+  }
+  facts.acked_told = std::max(facts.acked_told, reply.committed);
+}
+
+void AgentShell::PlanFlush(AttemptKey key, Attempt& attempt) {
+  const AttemptDir* dir = h_.FindDir(key);
+  if (dir != nullptr && attempt.lines.sent() < dir->lines.size() && attempt.flush_at == 0) {
+    attempt.flush_at =
+        std::max(attempt.window.retry_at_ns(), w_.engine.now() + (attempt.ended ? 0 : kFlush));
   }
   if (attempt.ended) SendEvents(key);
 }
 
-// The coordinator was restored: what is not durable may be lost there, and is sent again.
 void AgentShell::Resend(AttemptKey key) {
   const auto it = attempts_.find(key);
   if (it == attempts_.end()) return;
   w_.See(Point::resent_after_restore);
   Attempt& attempt = it->second;
-  attempt.spooled = attempt.refused = false;
-  attempt.must_rewind = true;
-  attempt.expect = attempt.durable + 1;
-  attempt.rewinds = 0;
-  AfterFlight(key, attempt);
+  attempt.spooled = false;
+  attempt.window.Resend(w_.engine.now());
+  PlanFlush(key, attempt);
   CheckSpooled(key);
 }
 
@@ -797,7 +798,7 @@ void AgentShell::Resend(AttemptKey key) {
 void AgentShell::DeleteSegments(AttemptKey key, const Attempt& attempt, uint64_t committed) {
   AttemptDir* dir = h_.FindDir(key);
   if (dir == nullptr) return;
-  const uint64_t through = SWITCHYARD_GUARD(X27, false) ? committed : attempt.durable;
+  const uint64_t through = SWITCHYARD_GUARD(X27, false) ? committed : attempt.window.durable();
   const uint64_t kept = std::min<uint64_t>(through, dir->synced);
   if (kept <= dir->deleted) return;
   dir->deleted = kept;
@@ -817,17 +818,29 @@ void AgentShell::ReadProgress() {
 void AgentShell::CheckSpooled(AttemptKey key) {
   const auto it = attempts_.find(key);
   if (it == attempts_.end() || !it->second.ended || it->second.spooled ||
-      it->second.in_flight > 0) {
+      it->second.window.in_flight() > 0) {
     return;
   }
   const AttemptDir* dir = h_.FindDir(key);
-  if (dir != nullptr && !it->second.refused && it->second.acked < dir->lines.size()) return;
+  const bool is_refused = it->second.window.is_refused();
+  if (dir != nullptr && !is_refused && it->second.lines.acknowledged() < dir->lines.size()) return;
   it->second.spooled = true;
   Queue(state->OnSpooled(key));
 }
 
 bool AgentShell::IsSpooled() const {
   return std::ranges::all_of(attempts_, [](const auto& entry) { return entry.second.spooled; });
+}
+
+std::string AgentShell::Describe(AttemptKey key) const {
+  const Record* record = state ? state->Find(key) : nullptr;
+  const auto found = attempts_.find(key);
+  if (record == nullptr || found == attempts_.end()) return "its agent does not know it";
+  const Attempt& attempt = found->second;
+  return StrCat("its agent says ", agent::Name(record->state), ", acknowledged ",
+                attempt.lines.acknowledged(), ", sent ", attempt.lines.sent(), ", in flight ",
+                attempt.window.in_flight(), attempt.window.is_refused() ? ", refused" : "",
+                attempt.spooled ? ", spooled" : "", registered_ ? "" : ", not registered");
 }
 
 }  // namespace switchyard::simulation

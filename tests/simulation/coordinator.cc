@@ -14,7 +14,6 @@ using scheduler::RunState;
 
 namespace {
 
-constexpr size_t kGroupMax = 256;
 constexpr size_t kQueueMax = 4096;
 constexpr Nanos kPassMax = 3 * kMs;
 constexpr Nanos kProbe = kSec;
@@ -107,7 +106,9 @@ void Coordinator::Pause(Nanos duration) {
 void Coordinator::LoadState() {
   std::map<WorkerId, scheduler::WorkerContact> contacts = std::exchange(contacts_before_, {});
   uint64_t rev_n = 0;
+  std::optional<Timestamp> loaded_at;
   if (state.has_value()) {
+    loaded_at = state->loaded_at;
     for (const auto& [id, worker] : state->workers) contacts.try_emplace(id, ContactOf(worker));
     rev_n = state->rev_n;
   }
@@ -115,6 +116,7 @@ void Coordinator::LoadState() {
   const scheduler::Now now = MakeNow();
   state = scheduler::Restore(w_.image.Load(), now);
   state->rev_n = std::max(state->rev_n, rev_n);
+  state->loaded_at = loaded_at.value_or(state->loaded_at);
   for (const auto& [id, contact] : contacts) {
     if (!state->workers.contains(id)) continue;
     const Change changes[] = {contact, scheduler::WantChanged{id}};
@@ -142,6 +144,20 @@ void Coordinator::Wake(Nanos at) {
   });
 }
 
+// By priority of the queues, until a barrier.
+std::vector<Coordinator::Input> Coordinator::TakeGroup() {
+  std::vector<Input> group;
+  for (auto& queue : inbox_) {
+    while (!queue.empty() && group.size() < w_.group_max) {
+      if (queue.front().is_barrier && !group.empty()) return group;
+      group.push_back(std::move(queue.front()));
+      queue.pop_front();
+      if (group.back().is_barrier) return group;
+    }
+  }
+  return group;
+}
+
 void Coordinator::Pass() {
   const Timestamp steady = Steady();
   if (w_.engine.now() - last_pass_ > 1500 * kMs) w_.See(Point::late_pass);
@@ -154,18 +170,14 @@ void Coordinator::Pass() {
     RunTick();
     if (process.life() != life) return;
   }
-  std::vector<Input> group;
-  for (auto& queue : inbox_) {
-    while (!queue.empty() && group.size() < kGroupMax) {
-      group.push_back(std::move(queue.front()));
-      queue.pop_front();
-    }
-  }
+  std::vector<Input> group = TakeGroup();
   if (!group.empty()) {
     RunGroup(std::move(group));
     if (process.life() != life) return;
   }
-  if (clock_.TakeTick(steady, !inbox_[kHeartbeat].empty())) {
+  const bool has_heartbeats = !inbox_[kHeartbeat].empty();
+  if (has_heartbeats && clock_.UntilTick(steady) == Milliseconds(0)) w_.See(Point::tick_held_back);
+  if (clock_.TakeTick(steady, has_heartbeats)) {
     RunTick();
     if (process.life() != life) return;
     if (w_.random.Chance(0.02)) MergeChunks();
@@ -183,15 +195,13 @@ scheduler::Decision Coordinator::Decide(Turn& turn, const scheduler::Event& even
   for (const scheduler::StaleKind kind : decision.stale) {
     switch (kind) {
       case scheduler::StaleKind::kIncarnation:
+      case scheduler::StaleKind::kEpoch:
         break;
       case scheduler::StaleKind::kNonce:
         w_.See(Point::stale_nonce);
         break;
       case scheduler::StaleKind::kHbSeq:
         w_.See(Point::stale_hb_seq);
-        break;
-      case scheduler::StaleKind::kEpoch:
-        w_.See(Point::worker_from_the_future);
         break;
       case scheduler::StaleKind::kSealed:
         w_.See(Point::sealed_stream);
@@ -420,8 +430,8 @@ void Coordinator::Register(scheduler::Register event, Reply<RegisterReply> done)
                                        incarnation = event.worker.incarnation] {
                 if (!status.ok()) return done(status);
                 World::WorkerFacts& facts = w_.worker_facts[worker];
+                if (incarnation > facts.incarnation) facts.hb_seq = 0;
                 facts.incarnation = incarnation;
-                facts.hb_seq = 0;
                 facts.nonce = nonce;
                 done(RegisterReply{
                     .generation = state->generation, .boot = state->boot, .nonce = nonce});
@@ -432,7 +442,8 @@ void Coordinator::Register(scheduler::Register event, Reply<RegisterReply> done)
 
 void Coordinator::Heartbeat(scheduler::Heartbeat event, Reply<agent::Desired> done) {
   World::WorkerFacts& facts = w_.worker_facts[event.worker];
-  if (event.nonce == facts.nonce) {
+  // One that was overtaken says nothing of the time at which it arrives.
+  if (event.nonce == facts.nonce && event.hb_seq > facts.hb_seq) {
     w_.CountCoordinator();
     facts.heard_at = w_.engine.now();
     facts.heard_running = w_.coordinator_ran;
@@ -706,6 +717,7 @@ void Coordinator::RequestProposals() {
     process.Post(
         w_.engine, w_.engine.now() + w_.random.Below(2 * kSec), [this, id = id, first, document] {
           Push({.queue = kMutation,
+                .is_barrier = true,
                 .decide =
                     [this, id, first, document](Turn& turn) {
                       proposing_.erase(id);
@@ -728,16 +740,9 @@ void Coordinator::RequestProposals() {
 
 void Coordinator::Client(const ClientCall& call, Reply<uint64_t> done) {
   Push({.queue = kMutation,
+        .is_barrier = true,
         .decide =
             [this, call, done](Turn& turn) {
-              // What this turn has decided before is not in the image yet.
-              for (const Row& row : turn.rows) {
-                const auto* same = std::get_if<IdemEntry>(&row);
-                if (same != nullptr && same->request_id == call.request_id) {
-                  turn.releases.push_back([done] { done(Unavailable("in progress")); });
-                  return;
-                }
-              }
               const Result<uint64_t> reply = DecideClient(turn, call);
               turn.releases.push_back([done, reply] { done(reply); });
             },

@@ -16,14 +16,14 @@ namespace switchyard::simulation {
   X(last_check_exit) X(stop_deadline_exit) X(refused_intent) X(refused_lease) X(refused_disk) \
   X(refused_tombstone) X(late_spawn_prevented) X(restore_rewind) X(overlay_rollback) \
   X(degraded_echo) X(append_refused_degraded) X(commit_outcome_unknown) X(wal_tail_lost) \
-  X(sentinel_caught) X(old_backup_restored) X(worker_from_the_future) X(stale_nonce) \
+  X(sentinel_caught) X(old_backup_restored) X(stale_nonce) \
   X(stale_hb_seq) X(stale_rev) X(foreign_incarnation) X(unknown_attempt) X(sealed_stream) \
   X(lost_by_silence) X(lost_no_record) X(lost_instance_changed) X(lost_in_stream_wait) \
   X(stream_wait) X(suspect) X(back_from_suspect) X(back_from_lost) X(parked_reply) \
   X(parked_pushed_out) X(late_pass) X(tick_held_back) X(restart_grace_held) X(coordinator_killed) \
   X(crash_before_commit) X(crash_after_commit) X(crash_between_replies) X(agent_killed) \
   X(agent_crash_before_records) X(agent_crash_after_records) X(agent_crash_after_spawn) \
-  X(fork_server_killed) X(fork_server_waited_for) X(child_killed_before_exec) X(lock_was_held) \
+  X(fork_server_killed) X(fork_server_waited_for) X(child_killed_before_exec) \
   X(host_crashed) X(lines_lost_in_host_crash) X(exit_record_lost) X(torn_tail_cut) \
   X(directory_lost) X(pid_reused) X(adoption_refused_start_time) X(spawn_waited_for_slot) \
   X(slot_busy) X(slow_exit) X(killed_at_stop_deadline) X(terminated_before_deadline) \
@@ -39,7 +39,7 @@ namespace switchyard::simulation {
   X(disk_full_lines_dropped) X(worker_disk_low) X(worker_drained) X(worker_cordoned) \
   X(exclusive_replaced) X(credits_short) X(batches_overtook) X(segments_deleted) \
   X(resent_after_restore) X(hang_detected) X(run_paused) X(run_resumed) X(run_pruned) \
-  X(sweep_paused) X(killed_by_user) X(emptied_by_deadline)
+  X(sweep_paused) X(killed_by_user) X(emptied_by_deadline) X(held_after_restore)
 // clang-format on
 
 enum class Point : uint8_t {

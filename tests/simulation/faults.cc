@@ -24,6 +24,15 @@ const std::vector<Mix>& Mixes() {
                  K::cut_to_coordinator, K::watchdog_starved, K::step_hung, K::host_suspend,
                  K::trainer_stop, K::exit_slow, K::delay, K::loss, K::clock_rate},
        .lease_share = 1.0},
+      // Trainers that live past their lease, and take their time to be gone.
+      {.name = "fences",
+       .kinds = {K::cut_both, K::cut_to_coordinator, K::exit_slow, K::clock_rate},
+       .lease_share = 1.0,
+       .phase_min = 25 * kMin,
+       .phase_max = 30 * kMin,
+       .settle_max = 600 * kMin,
+       .steps_min = 90,
+       .steps_max = 150},
       {.name = "launch",
        .kinds = {K::fork_server_slow, K::fork_server_kill, K::fork_server_slow_and_agent_kill,
                  K::agent_kill, K::agent_crash_point, K::pid_reuse, K::trainer_kill, K::exit_slow,
@@ -34,6 +43,8 @@ const std::vector<Mix>& Mixes() {
       {.name = "coordinator",
        .kinds = {K::coordinator_kill, K::coordinator_pause, K::coordinator_crash_point},
        .lease_share = 0},
+      // Nothing but a coordinator that stands still, also for longer than X.
+      {.name = "pauses", .kinds = {K::coordinator_pause, K::delay}, .lease_share = 0},
       {.name = "store",
        .kinds = {K::coordinator_disk_full, K::coordinator_sync_error, K::coordinator_crash_point,
                  K::coordinator_kill, K::cancel_run, K::cancel_sweep, K::submit,
@@ -41,6 +52,10 @@ const std::vector<Mix>& Mixes() {
       {.name = "restore",
        .kinds = {K::coordinator_wal_loss, K::coordinator_restore, K::coordinator_kill,
                  K::agent_kill, K::cancel_run, K::submit}},
+      {.name = "restored",
+       .kinds = {K::coordinator_wal_loss, K::coordinator_restore, K::cut_both,
+                 K::cut_to_coordinator, K::agent_kill, K::agent_stop, K::submit},
+       .lease_share = 1.0},
       {.name = "hosts",
        .kinds = {K::host_crash, K::host_pause, K::host_suspend, K::host_disk_full, K::trainer_kill,
                  K::agent_kill, K::checkpoint_damage, K::clock_rate, K::trainer_exit_zero,
@@ -83,6 +98,8 @@ std::pair<uint64_t, uint64_t> DurationOf(FaultKind kind, Random& random) {
     case K::watchdog_starved:
       return {10'000, 900'000};
     case K::exit_slow:
+      // Often just short of the time that a kill may take.
+      if (random.Chance(0.3)) return {8000, 10'000};
       return {500, is_long ? 120'000 : 12'000};
     case K::host_crash:
       return {2000, is_long ? 800'000 : 60'000};

@@ -48,6 +48,9 @@ struct Mix {
   double infra_rate = 0;         // trainers that find no device
   Nanos phase_min = 6 * kMin;
   Nanos phase_max = 20 * kMin;
+  Nanos settle_max = 90 * kMin;  // after the faults, until everything has ended
+  uint64_t steps_min = 10;       // of a run, of 1 to 18 s each
+  uint64_t steps_max = 45;
 };
 // Null: unknown.
 const Mix* FindMix(std::string_view name);

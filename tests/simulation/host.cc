@@ -188,10 +188,8 @@ void ForkServer::Child(agent::AttemptKey key, uint64_t id, uint64_t child, uint6
     failed = "cannot enter the attempt directory";
   } else if (!SWITCHYARD_GUARD(X18, dir->lock_holder == nullptr)) {
     failed = "attempt.lock is held";
-    w_.See(Point::lock_was_held);
   } else if (!SWITCHYARD_GUARD(X18, !dir->pid_file.has_value())) {
     failed = "cannot write pid.json: it exists";
-    w_.See(Point::lock_was_held);
   }
   if (!failed.empty()) {
     children_.erase(child);
@@ -466,7 +464,9 @@ void Trainer::End(int code, bool complete) {
   };
   const bool record_first = SWITCHYARD_GUARD(X19, false);
   if (record_first) write_record();
-  process.Post(w_.engine, w_.engine.now() + w_.random.Below(100 * kMs),
+  // A disk may take its time to sync.
+  const Nanos sync_max = w_.random.Chance(0.2) ? 3 * kSec : 100 * kMs;
+  process.Post(w_.engine, w_.engine.now() + w_.random.Below(sync_max),
                [this, code, record_first, write_record] {
                  Emit(LineKind::kEnd, step_, static_cast<uint64_t>(code));
                  Sync();

@@ -26,7 +26,7 @@ struct Flags {
   uint64_t first = 1;
   uint64_t last = 0;
   int jobs = 1;
-  bool twice = false;
+  uint64_t twice = 0;  // so many seeds from the first on
   std::string mix = "swarm";
   std::string mutants;
   std::string trace;
@@ -165,8 +165,8 @@ bool SetMutants(const std::string& list) {
   for (const std::string& name : StrSplit(list, ',')) {
     const std::optional<uint64_t> number =
         name.size() == 3 && name[0] == 'X' ? ParseUint64(name.substr(1)) : std::nullopt;
-    if (!number || *number < 1 || *number > 41) {
-      std::fprintf(stderr, "--mutant %s: expected X01 to X41\n", name.c_str());
+    if (!number || *number < 1 || *number > 42) {
+      std::fprintf(stderr, "--mutant %s: expected X01 to X42\n", name.c_str());
       return false;
     }
     mutant::removed |= uint64_t{1} << *number;
@@ -174,10 +174,14 @@ bool SetMutants(const std::string& list) {
   return true;
 }
 
-// Seeds first, first + jobs, ... each in its own job. Returns the first failing seed; 0: none.
+// Seeds first, first + jobs, ... each in its own job. Returns the first failing seed, which does
+// not depend on the number of jobs: the others go on until they have passed it. 0: none.
 uint64_t RunRange(const Flags& flags, std::string* text, Report* totals) {
   std::vector<Report*> reports;
   std::vector<pid_t> children;
+  // In its `seed`: no job goes beyond it.
+  Report* const shared = MakeReport();
+  shared->seed = flags.last;
   for (int job = 0; job < flags.jobs; ++job) {
     report = MakeReport();
     reports.push_back(report);
@@ -185,9 +189,10 @@ uint64_t RunRange(const Flags& flags, std::string* text, Report* totals) {
     const pid_t child = fork();
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      for (uint64_t seed = flags.first + static_cast<uint64_t>(job); seed <= flags.last;
+      for (uint64_t seed = flags.first + static_cast<uint64_t>(job); seed <= shared->seed;
            seed += static_cast<uint64_t>(flags.jobs)) {
-        if (!RunSeed({.seed = seed, .mix = flags.mix, .left_out = {}}, flags.twice)) _exit(3);
+        const bool twice = seed - flags.first < flags.twice;
+        if (!RunSeed({.seed = seed, .mix = flags.mix, .left_out = {}}, twice)) _exit(3);
       }
       _exit(0);
     }
@@ -201,13 +206,10 @@ uint64_t RunRange(const Flags& flags, std::string* text, Report* totals) {
     if (static_cast<size_t>(job) >= children.size()) break;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
     const Report& from = *reports[static_cast<size_t>(job)];
-    if (failed == 0 || from.seed < failed) {
-      failed = from.seed;
-      *text = from.text[0] != '\0' ? from.text : "CHECK: the simulation died";
-    }
-    for (const pid_t child : children) {
-      if (child != ended) kill(child, SIGTERM);
-    }
+    if (failed != 0 && from.seed > failed) continue;
+    failed = from.seed;
+    shared->seed = failed;
+    *text = from.text[0] != '\0' ? from.text : "CHECK: the simulation died";
   }
   for (const Report* from : reports) {
     totals->done += from->done;
@@ -251,7 +253,7 @@ int RunRegressions(const Flags& flags) {
 
 int Usage() {
   std::fprintf(stderr,
-               "usage: switchyard_simulation [--seeds A..B] [--jobs N] [--twice] [--mix NAME]\n"
+               "usage: switchyard_simulation [--seeds A..B] [--jobs N] [--twice N] [--mix NAME]\n"
                "         [--mutant X05[,X11]] [--trace SEED] [--minimise SEED]\n"
                "         [--require-coverage N] [--regressions FILE]\nmixes:");
   for (const std::string_view name : MixNames()) {
@@ -265,10 +267,6 @@ int Main(int argc, char** argv) {
   Flags flags;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    if (name == "--twice") {
-      flags.twice = true;
-      continue;
-    }
     if (i + 1 >= argc) return Usage();
     const std::string value = argv[++i];
     if (name == "--seeds") {
@@ -280,6 +278,8 @@ int Main(int argc, char** argv) {
       flags.last = *last;
     } else if (name == "--jobs") {
       flags.jobs = static_cast<int>(std::clamp<uint64_t>(ParseUint64(value).value_or(1), 1, 64));
+    } else if (name == "--twice") {
+      flags.twice = ParseUint64(value).value_or(0);
     } else if (name == "--mix") {
       flags.mix = value;
     } else if (name == "--mutant") {
@@ -325,10 +325,11 @@ int Main(int argc, char** argv) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const auto done = static_cast<double>(std::max<uint64_t>(totals->done, 1));
+  const double runs = done + std::min(done, static_cast<double>(flags.twice));
   std::printf(
       "%.0f seeds, mix %s, in %.1f s: %.0f seeds/min/job, %.0f events and %.1f faults a "
       "seed, %.0f virtual hours\n",
-      done, flags.mix.c_str(), seconds, done * (flags.twice ? 2 : 1) / seconds * 60 / flags.jobs,
+      done, flags.mix.c_str(), seconds, runs / seconds * 60 / flags.jobs,
       static_cast<double>(totals->events) / done, static_cast<double>(totals->faults) / done,
       static_cast<double>(totals->virtual_seconds) / 3600);
   if (failed != 0) {

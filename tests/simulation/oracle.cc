@@ -432,15 +432,18 @@ void World::CheckSteps() {
       const bool has_short_lease = row.timeout_ms > 0 && row.timeout_ms <= 570'000;
       if (!has_short_lease && row.policy.profile != scheduler::Profile::kExclusive) continue;
       const AttemptDir* dir = host->FindDir(trainer->key());
-      // Woken past its lease, it has two polls to notice.
+      // Woken past its lease, or at its end, it has two polls to notice.
+      if (engine.now() < trainer->awake_since + 600 * kMs) continue;
       if (dir != nullptr && dir->lease.deadline_boottime_ns + 600 * kMs > host->Boottime() &&
           dir->lease.deadline_boottime_ns < host->Boottime()) {
         continue;
       }
       const auto [other, is_first] = stepping.emplace(trainer->run_, trainer);
-      // A restored coordinator does not know what the one before it had placed since the backup.
+      // A restored coordinator does not know what the one before it had placed since the backup;
+      // only runs that ask for it wait until that has ended.
       const bool is_restored = other->second->key().epoch >> 48 != trainer->key().epoch >> 48;
-      if (!is_first && !is_restored) {
+      const bool is_exclusive = row.policy.profile == scheduler::Profile::kExclusive;
+      if (!is_first && (!is_restored || is_exclusive)) {
         Fail("S7", StrCat("attempts ", other->second->key().epoch, " and ", trainer->key().epoch,
                           " of one run execute steps"));
       }
@@ -473,6 +476,8 @@ void World::CheckLiveness() {
 // L3: no healthy worker is idle while a run that fits it waits, be it for its checkpoint's store.
 void World::CheckIdle(const scheduler::Run& run, Timestamp now) {
   const scheduler::State& state = *coordinator.state;
+  const std::optional<Timestamp> held = scheduler::HeldAfterRestore(state, run);
+  if (held.has_value() && now < *held) return See(Point::held_after_restore);
   const Milliseconds waited = now - run.queued_since;
   const Nanos quiet = engine.now() - quiet_since_;
   if (waited < Milliseconds(60'000) || quiet < kMin || run.row.max_parallel != 0) return;
@@ -489,6 +494,7 @@ void World::CheckIdle(const scheduler::Run& run, Timestamp now) {
         [&, id = id](const scheduler::WorkerBlame& blame) { return blame.worker == id; });
     const bool has_store =
         run.checkpoints.empty() || run.checkpoints.back().store == worker.row.checkpoint_store;
+    if (!has_store) See(Point::waited_for_checkpoint_store);
     const Milliseconds limit(has_store ? 60'000 : 660'000);
     if (is_blamed || waited < limit || engine.now() - idle_since_[id] < kMin) continue;
     Fail("L3", StrCat("worker ", worker.row.host, " is idle while a run waits for ",
@@ -498,8 +504,26 @@ void World::CheckIdle(const scheduler::Run& run, Timestamp now) {
 
 // ---------------------------------------------------------------- the end
 
+// What is known of an attempt here and there, for a failure's text.
+std::string World::Describe(Epoch epoch) {
+  const auto found = image.attempts.find(epoch);
+  if (found == image.attempts.end()) return "";
+  const StoredAttempt& attempt = found->second;
+  Host& host = HostOf(attempt.row.worker);
+  const AttemptDir* dir = host.FindDir({epoch.value, 0});
+  return StrCat("; attempt ", epoch.value, " is ", Name(attempt.status.state), ", its rank ",
+                Name(attempt.member.state), ", lines through ", attempt.stream.acked, " of ",
+                attempt.stream.declared_last.value_or(0), " stored; host ", host.index,
+                dir == nullptr ? " has no directory" : StrCat(" has ", dir->lines.size(), " lines"),
+                ", ", host.agent.Describe({epoch.value, 0}));
+}
+
 void World::CheckEnd() {
   CheckAll();
+  for (const auto& [id, sweep] : image.sweeps) {
+    if (sweep.second.state != SweepState::kCancelling) continue;
+    Fail("L1", StrCat("sweep ", sweep.first.name, " is still being cancelled"));
+  }
   for (const auto& [id, run] : image.runs) {
     if (!IsTerminal(run.second.state) && run.second.state != RunState::kPaused) {
       const bool fits = std::ranges::any_of(
@@ -509,7 +533,8 @@ void World::CheckEnd() {
       });
       if (fits && is_wanted) {
         Fail("L1", StrCat("run ", id.value.ToString(), " is ", Name(run.second.state), " with ",
-                          run.second.attempts, " attempts: ", run.second.reason));
+                          run.second.attempts, " attempts: ", run.second.reason,
+                          Describe(run.second.current_epoch)));
       }
     }
     // S12: the canonical curve has each step once.
@@ -530,7 +555,10 @@ void World::CheckEnd() {
       const StoredAttempt& attempt = image.attempts.at(segment.epoch);
       // What it resumed from lies before this one's own points.
       const uint64_t from = attempt.status.resumed_step;
+      // Its own lines, or those of the attempt that it goes on from, were lost with a restore.
       is_excused |= attempt_facts[segment.epoch].is_rewound;
+      const Epoch before = attempt.status.resumed_epoch;
+      is_excused |= !image.attempts.contains(before) && attempt_facts[before].is_rewound;
       for (const Line& line : attempt.lines) {
         if (line.kind != LineKind::kMetric || line.step > segment.step_max) continue;
         if (line.step <= from) {
@@ -559,7 +587,7 @@ void World::CheckEnd() {
         Fail("S8", StrCat("the trainer of ", trainer->key().epoch, ", which has ended, runs on"));
       }
     }
-    if (host->agent.state && !host->agent.IsSpooled() && IsSettled()) {
+    if (host->agent.state && !host->agent.IsSpooled()) {
       Fail("L1", StrCat("host ", host->index, " has lines that were never sent"));
     }
     for (const auto& [key, dir] : host->dirs) {

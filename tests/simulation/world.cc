@@ -8,7 +8,6 @@ using scheduler::IsTerminal;
 
 namespace {
 
-constexpr Nanos kSettleMax = 90 * kMin;
 constexpr size_t kTraceMax = 4000;
 constexpr uint64_t kHashEvery = 1000;
 
@@ -75,6 +74,10 @@ bool World::CrashesAt(Site site, const void* where) {
     const Nanos down = random.Between(100 * kMs, 8 * kSec);
     if (is_agent) {
       Host& host = *hosts[fired.host % hosts.size()];
+      if (fired.is_host_crash) {
+        host.Crash(down);
+        return true;
+      }
       host.agent.Kill();
       engine.At(engine.now() + down, [&host] { host.agent.Boot(); });
     } else {
@@ -173,6 +176,8 @@ void World::Setup() {
   infra_rate = mix.infra_rate;
   // Tiny batches, often: many small acknowledgements.
   if (random.Chance(0.25)) lines_per_batch = random.Between(1, 3);
+  // Tiny groups: what belongs together arrives apart.
+  if (random.Chance(0.25)) group_max = random.Between(1, 3);
   const uint64_t count = random.Between(2, 4);
   const bool is_shared = random.Chance(0.4);
   for (uint32_t i = 0; i < count; ++i) {
@@ -186,7 +191,7 @@ void World::Setup() {
     Document document{.number = i,
                       .runs = random.Between(2, 6),
                       .first_cell = cell,
-                      .steps = random.Between(10, 45)};
+                      .steps = random.Between(mix.steps_min, mix.steps_max)};
     if (random.Chance(mix.lease_share)) {
       document.is_exclusive = random.Chance(0.5);
       if (!document.is_exclusive) document.timeout_ms = random.Between(200'000, 560'000);
@@ -345,7 +350,8 @@ void World::Inject(const Fault& fault) {
     case FaultKind::agent_crash_point:
       armed.push_back({.site = static_cast<Site>(3 + sub % 4),
                        .countdown = (sub >> 8) % 6,
-                       .host = static_cast<uint32_t>(fault.arg % hosts.size())});
+                       .host = static_cast<uint32_t>(fault.arg % hosts.size()),
+                       .is_host_crash = (sub >> 16) % 4 == 0});
       break;
     case FaultKind::fork_server_kill:
       if (!host.fork_server.process.is_alive()) break;
@@ -395,7 +401,9 @@ void World::Inject(const Fault& fault) {
       if (Trainer* trainer = PickTrainer(sub)) trainer->Exit(0, 0);
       break;
     case FaultKind::watchdog_starved:
-      if (Trainer* trainer = PickTrainer(sub)) trainer->starved_until = until;
+      if (Trainer* trainer = PickTrainer(sub)) {
+        trainer->starved_until = std::max(trainer->starved_until, until);
+      }
       break;
     case FaultKind::step_hung:
       if (Trainer* trainer = PickTrainer(sub)) trainer->is_hung = true;
@@ -471,7 +479,9 @@ void World::Inject(const Fault& fault) {
       engine.At(until, [this] { delay_max = 20 * kMs; });
       break;
     case FaultKind::clock_rate:
-      host.SetClock(0.99 + static_cast<double>(sub % 2001) / 100'000);
+      // Often as far off as it may be.
+      host.SetClock(0.99 + static_cast<double>(sub / 2001 % 2 == 0 ? sub % 2001 : sub % 2 * 2000) /
+                               100'000);
       break;
     case FaultKind::wall_jump: {
       See(Point::wall_jump);
@@ -528,6 +538,13 @@ void World::Inject(const Fault& fault) {
       call.worker_verb = kVerbs[sub % std::size(kVerbs)];
       if ((sub >> 8) % 2 == 0) call.deadline_ms = 1000 + (sub >> 9) % 60'000;
       IssueClient(call);
+      // Its agent dies before the deadline, and nobody is left to enforce it.
+      if (call.deadline_ms > 0 && (sub >> 32) % 2 == 0) {
+        engine.At(engine.now() + call.deadline_ms * kMs / 2, [this, &host] {
+          if (!has_quiet) host.agent.Kill();
+        });
+        engine.At(engine.now() + call.deadline_ms * kMs + 10 * kSec, boot_agent);
+      }
       break;
     }
     case FaultKind::credits_short:
@@ -698,7 +715,7 @@ Outcome World::Run() {
   };
   advance(fault_phase_);
   if (!has_failed()) EndFaults();
-  const Nanos end = engine.now() + kSettleMax;
+  const Nanos end = engine.now() + FindMix(options.mix)->settle_max;
   Nanos settled_for = 0;
   while (!has_failed() && engine.now() < end && settled_for < 2 * kMin) {
     const Nanos slice = 20 * kSec;

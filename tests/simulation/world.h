@@ -20,6 +20,7 @@
 #include "tests/simulation/faults.h"
 #include "tests/simulation/image.h"
 #include "worker/agent/agent_state.h"
+#include "worker/agent/agent_state_upload.h"
 
 // A cluster in one thread: the coordinator's and the agents' production cores, and modelled shells,
 // trainers, fork servers, hosts, disks, clocks and network.
@@ -158,6 +159,8 @@ class Coordinator {
   };
   struct Input {
     Queue queue = kMutation;
+    // Reads rows: starts a group and ends it.
+    bool is_barrier = false;
     std::function<void(Turn&)> decide;
     std::function<void(const Status&)> refuse;
   };
@@ -172,6 +175,7 @@ class Coordinator {
   scheduler::Now MakeNow() const;
   void Push(Input input);
   void Wake(Nanos at);
+  std::vector<Input> TakeGroup();
   void Pass();
   void RunGroup(std::vector<Input> group);
   Committed Commit(Turn& turn);
@@ -309,10 +313,34 @@ class AgentShell {
   std::optional<agent::AgentState> state;
   bool is_registered() const { return registered_; }
   bool IsSpooled() const;
+  // What it knows of an attempt, for a failure's text.
+  std::string Describe(agent::AttemptKey key) const;
 
  private:
   friend class World;
+  // The event file of an attempt, as far as sending goes.
+  class Lines final : public agent::LineSource {
+   public:
+    Lines(World& world, Host& host, agent::AttemptKey key) : w_(world), h_(host), key_(key) {}
+    uint64_t acknowledged() const override { return acked_; }
+    bool has_unacknowledged() const override { return sent_ > acked_; }
+    void Acknowledge(uint64_t seq) override;
+    void Rewind() override { sent_ = acked_; }
+    // Segments that were deleted before this agent started are not read any more.
+    void Skip(uint64_t deleted);
+    void Give(uint64_t n) { sent_ += n; }
+    uint64_t sent() const { return sent_; }
+
+   private:
+    World& w_;
+    Host& h_;
+    const agent::AttemptKey key_;
+    uint64_t acked_ = 0;
+    uint64_t sent_ = 0;
+  };
   struct Attempt {
+    Attempt(World& world, Host& host, agent::AttemptKey key);
+
     std::string run_id;
     uint32_t ordinal = 0;
     uint32_t pid = 0;
@@ -320,20 +348,16 @@ class AgentShell {
     bool killed = false;
     bool ended = false;
     bool spooled = false;
-    int in_flight = 0;  // batches
-    bool refused = false;
-    uint64_t acked = 0;
-    uint64_t sent = 0;
-    uint64_t durable = 0;
     bool has_credit = true;
-    bool must_rewind = false;
-    uint64_t expect = 0;
-    uint32_t rewinds = 0;
-    uint32_t failures = 0;
-    Nanos retry_at = 0;
     Nanos flush_at = 0;
+    Lines lines;
+    agent::StreamWindow window;
   };
 
+  // The attempt's, made where there is none.
+  Attempt& AttemptOf(agent::AttemptKey key) {
+    return attempts_.try_emplace(key, w_, h_, key).first->second;
+  }
   void Recover();
   void RecoverOne(agent::AttemptKey key, StoredRecord stored);
   agent::AttemptEnd Evaluate(agent::AttemptKey key, uint64_t launch_boot,
@@ -349,8 +373,11 @@ class AgentShell {
   void OnHeartbeatReply(const Result<agent::Desired>& reply, Nanos sent, uint64_t serial);
   void SendEvents(agent::AttemptKey key);
   void SendBatch(agent::AttemptKey key, Attempt& attempt, const AttemptDir& dir);
-  void OnAppend(agent::AttemptKey key, const Result<AppendReply>& reply);
-  void AfterFlight(agent::AttemptKey key, Attempt& attempt);
+  void OnAppend(agent::AttemptKey key, const agent::StreamWindow::Batch& batch,
+                const Result<AppendReply>& reply);
+  void CheckAnswer(agent::AttemptKey key, const AppendReply& reply);
+  // When the next batch is to go out.
+  void PlanFlush(agent::AttemptKey key, Attempt& attempt);
   void Resend(agent::AttemptKey key);
   void DeleteSegments(agent::AttemptKey key, const Attempt& attempt, uint64_t committed);
   void ReadProgress();
@@ -516,12 +543,14 @@ class World {
   Nanos delay_max = 20 * kMs;
   bool has_quiet = false;  // faults have stopped
   uint64_t lines_per_batch = 200;
+  size_t group_max = 256;    // inputs of the coordinator that are committed together
   double short_credits = 0;  // how often an answer allows one batch at a time only
   double infra_rate = 0;     // trainers that find no device
   struct Armed {
     Site site;
     uint64_t countdown;
     uint32_t host;
+    bool is_host_crash = false;  // not the process alone
   };
   std::vector<Armed> armed;
 
@@ -576,6 +605,7 @@ class World {
   void Operate();
   void Drill();
   void CheckEnd();
+  std::string Describe(Epoch epoch);
   void CheckRun(RunId run);
   void CheckNewCheckpoint(const scheduler::CheckpointRow& row, const std::set<Epoch>& ended);
   void CheckAnnounced(const StoredAttempt& attempt);
@@ -601,17 +631,17 @@ void World::Call(Host& host, Nanos timeout, std::function<void(Reply<T>)> reques
                  std::function<void(const Result<T>&)> done, std::function<void(const T&)> stray) {
   auto is_done = std::make_shared<bool>(false);
   Process& process = host.agent.process;
+  const uint64_t life = process.life();  // an answer to an earlier life is nobody's
   process.Post(engine, engine.now() + timeout, [is_done, done] {
     if (*is_done) return;
     *is_done = true;
     done(Unavailable("deadline"));
   });
   // Back at the host: the first reply is the call's, a late or doubled one is a stray.
-  const auto deliver = [this, &host, is_done, done, stray](const Result<T>& reply) {
+  const auto deliver = [this, &host, life, is_done, done, stray](const Result<T>& reply) {
     const int copies = IsDoubled() ? 2 : 1;
     for (int i = 0; i < copies; ++i) {
       if (IsLost(host, false)) continue;
-      const uint64_t life = host.agent.process.life();
       engine.At(engine.now() + Delay() + static_cast<Nanos>(i) * Delay() * 20,
                 [this, &host, life, is_done, done, stray, reply] {
                   AgentShell& agent = host.agent;

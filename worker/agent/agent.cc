@@ -206,15 +206,18 @@ Status Agent::Impl::Open() {
       Contact::Hooks{
           .observe = [this] { return Observe(); },
           .on_desired = [this](HeartbeatIn reply) { return OnDesired(std::move(reply)); },
-          .on_change =
-              [this](bool registered) {
-                uploads.registered = registered;
-                if (!registered) return;
+          .on_registered =
+              [this](uint32_t generation) {
+                uploads.registered = true;
+                for (const AttemptKey& key : state->OnRegistered(generation).resend) {
+                  trainers->Resend(key);
+                }
                 for (auto& [key, attempt] : trainers->attempts()) {
                   attempt.upload->Reset();
                   attempt.upload->Flush();
                 }
               },
+          .on_lost = [this] { uploads.registered = false; },
           .jitter = uploads.jitter});
   DoHousekeeping(BoottimeNanoseconds());
   UpdateMetrics();

@@ -63,6 +63,12 @@ uint64_t AgentState::DeadlineFor(uint64_t lease_ns) const {
   return base_ns_ ? SaturatingAdd(*base_ns_, lease_ns) : 0;
 }
 
+Actions AgentState::OnRegistered(uint32_t generation) {
+  Actions actions;
+  EnterGeneration(generation, &actions);
+  return actions;
+}
+
 Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
   Actions actions;
   if (!SWITCHYARD_GUARD(X13, desired.echo_incarnation == options_.incarnation)) return actions;
@@ -70,11 +76,10 @@ Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
   const bool is_receipt = SWITCHYARD_GUARD(X02, false);
   base_ns_ = std::max(base_ns_.value_or(0), is_receipt ? now_ns : desired.echo_sent_boottime_ns);
 
-  const bool is_new = SWITCHYARD_GUARD(X11, desired.rev > applied_);
+  const bool is_present = desired.rev.generation >= generation_;
+  const bool is_new = SWITCHYARD_GUARD(X11, is_present && desired.rev > applied_);
   if (is_new) {
-    if (desired.rev.generation != applied_.generation) {
-      ForgetAcknowledgements(applied_.generation != 0, &actions);
-    }
+    EnterGeneration(desired.rev.generation, &actions);
     for (const Wanted& wanted : desired.want) {
       const auto it = records_.find(wanted.key);
       if (it != records_.end()) {
@@ -112,6 +117,7 @@ Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
     applied_ = desired.rev;
     SpawnReady(&actions);
   }
+  if (!is_present) return actions;
   for (const AttemptKey& key : desired.gc) {
     const auto it = records_.find(key);
     if (it == records_.end() || it->second.is_live()) continue;
@@ -123,7 +129,10 @@ Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
 
 // A restored coordinator may have forgotten what an earlier one was through with, and lines that
 // the earlier one had acknowledged.
-void AgentState::ForgetAcknowledgements(bool may_have_sent, Actions* actions) {
+void AgentState::EnterGeneration(uint32_t generation, Actions* actions) {
+  if (generation <= generation_) return;
+  const bool may_have_sent = generation_ != 0;
+  generation_ = generation;
   for (auto& [key, record] : records_) {
     record.gc = false;
     const bool has_lines = record.is_live() || record.end.last_seq > 0;

@@ -138,8 +138,11 @@ class AgentState {
   // At start: a record whose payload is there. Live ones must have been adopted (RUNNING).
   void Restore(Record record);
 
-  // A reply to a heartbeat. Another incarnation's is dropped whole; of an old one the echo and gc
-  // still count.
+  // The coordinator has taken the registration: from here on nothing of an earlier generation, that
+  // is from before a restore, is followed.
+  Actions OnRegistered(uint32_t generation);
+  // A reply to a heartbeat. Another incarnation's is dropped whole; of an old one the echo still
+  // counts, and gc when it is of the present generation.
   Actions OnDesired(const Desired& desired, uint64_t now_ns);
   // The process runs (no error), or will never run.
   Actions OnSpawned(AttemptKey key, const std::string& error, uint64_t now_ns);
@@ -166,7 +169,7 @@ class AgentState {
   bool IsIdle() const;
 
  private:
-  void ForgetAcknowledgements(bool may_have_sent, Actions* actions);
+  void EnterGeneration(uint32_t generation, Actions* actions);
   void Decide(const Wanted& wanted, uint32_t generation, uint64_t now_ns, Actions* actions);
   void RaiseStop(Record& record, Intent intent, uint64_t grace_ms, uint64_t now_ns,
                  Actions* actions);
@@ -181,6 +184,7 @@ class AgentState {
   std::set<AttemptKey> tombstones_;  // payload gone, never launched again
   std::optional<uint64_t> base_ns_;  // newest echoed send time
   Rev applied_;
+  uint32_t generation_ = 0;  // newest that was met; 0: none
   bool disk_low_ = false;
   bool draining_ = false;
 };

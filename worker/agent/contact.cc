@@ -60,7 +60,7 @@ void Contact::Register() {
     in_flight_ = 0;
     heartbeat_wanted_ = true;
     LogInfo("registered as ", self_.worker_id, " with the coordinator");
-    hooks_.on_change(true);
+    hooks_.on_registered(reply->generation);
   });
 }
 
@@ -73,7 +73,7 @@ void Contact::Lose(const Status& why, uint64_t now_ns) {
   ++registration_;
   register_at_ns_ = now_ns + hooks_.jitter(ReconnectSpanNs(failures_, workers_));
   ++failures_;
-  hooks_.on_change(false);
+  hooks_.on_lost();
 }
 
 void Contact::SendHeartbeat(uint64_t now_ns) {

@@ -17,7 +17,9 @@ class Contact {
     std::function<HeartbeatOut()> observe;
     // A reply; true: it brought something new.
     std::function<bool(HeartbeatIn)> on_desired;
-    std::function<void(bool registered)> on_change;
+    // Registered with a coordinator of this generation, or the contact is lost.
+    std::function<void(uint32_t generation)> on_registered;
+    std::function<void()> on_lost;
     std::function<uint64_t(uint64_t span)> jitter;  // uniform in [0, span]
   };
   Contact(CoordinatorClient* client, Registration self, Hooks hooks);

@@ -9,13 +9,14 @@
 #include "common/base/file.h"
 #include "common/events/batch.h"
 #include "worker/agent/agent_state_hang.h"
+#include "worker/agent/agent_state_upload.h"
 
 namespace switchyard::agent {
 
 // Reads one attempt's event file from the first line that is not acknowledged: the sealed segments
 // `events.<first_seq>.jsonl` in order, then `events.jsonl`. Lines that do not check become gap
 // records, so that the watermark can pass and the loss is counted. Loop thread only.
-class EventTail {
+class EventTail final : public LineSource {
  public:
   static constexpr uint64_t kLinesMax = 2000;
   static constexpr uint64_t kBytesMax = 256 << 10;
@@ -33,13 +34,13 @@ class EventTail {
   std::optional<events::BatchBuilder::Blob> Next(const Limits& limits);
   std::optional<events::BatchBuilder::Blob> Next() { return Next(Limits{}); }
   // What was given and is not acknowledged is given again.
-  void Rewind() { sent_ = at_; }
-  bool has_unacknowledged() const { return sent_.next_seq > at_.next_seq; }
+  void Rewind() override { sent_ = at_; }
+  bool has_unacknowledged() const override { return sent_.next_seq > at_.next_seq; }
   // A gap record in place of the first line that is not acknowledged, which the coordinator would
   // not take. Nothing else may be in flight.
   events::BatchBuilder::Blob SkipLine();
   // Lines up to `seq` are stored; may also lie before what was sent (the coordinator was restored).
-  void Acknowledge(uint64_t seq);
+  void Acknowledge(uint64_t seq) override;
 
   // The trainer is gone: cuts a torn last line off. From now on last_seq() is final.
   void Finish();
@@ -47,7 +48,7 @@ class EventTail {
   // Finished and acknowledged to the end.
   bool is_done() const { return finished_ && at_.next_seq > last_seq_; }
   uint64_t last_seq() const { return last_seq_; }
-  uint64_t acknowledged() const { return at_.next_seq - 1; }
+  uint64_t acknowledged() const override { return at_.next_seq - 1; }
   // Bytes of the file that are not acknowledged.
   uint64_t unsent_bytes();
   // Exact after Finish; before it an estimate from the mean length of lines.

@@ -16,7 +16,7 @@ constexpr uint64_t kMs = 1'000'000;  // nanoseconds
 constexpr uint64_t kGatherNs = 1000 * kMs;
 constexpr uint64_t kBatchBytesMin = 4096;
 // Until the coordinator says something else.
-constexpr uint64_t kCreditAtFirst = Upload::kBatchesInFlight * EventTail::kBytesMax;
+constexpr uint64_t kCreditAtFirst = StreamWindow::kBatchesInFlight * EventTail::kBytesMax;
 // Below it log lines stay in the worker's file.
 constexpr uint64_t kCreditForLogs = EventTail::kBytesMax / 4;
 constexpr uint64_t kBacklogForShedding = uint64_t{4} << 20;
@@ -37,6 +37,7 @@ Upload::Upload(StreamId stream, const std::string& directory, UploadContext* con
       events_(directory + "/events.jsonl"),
       out_(directory + "/stdout.log"),
       err_(directory + "/stderr.log"),
+      window_(&events_, [context](uint64_t span) { return context->jitter(span); }),
       credit_bytes_(kCreditAtFirst) {}
 
 void Upload::End() {
@@ -47,24 +48,24 @@ void Upload::End() {
 }
 
 void Upload::Reset() {
-  for (Gate* gate : {&gate_, &out_.gate, &err_.gate}) {
-    gate->retry_at_ns = 0;
-    gate->failures = 0;
-    gate->rejections = 0;
+  window_.Reset();
+  for (Output* output : {&out_, &err_}) {
+    output->retry_at_ns = 0;
+    output->failures = 0;
+    output->rejections = 0;
   }
 }
 
 void Upload::Resend() {
-  gate_.refused = false;
-  must_rewind_ = true;
-  expect_ = durable_ + 1;
-  rewinds_ = 0;
+  window_.Resend(BoottimeNanoseconds());
+  ++resends_;
   for (Output* output : {&out_, &err_}) {
-    // Its first answer says from where on output is missing there.
-    output->gate.refused = false;
+    // What was sealed there may be open again; its first answer says from where on output is
+    // missing there.
+    output->refused = false;
     output->tail.Acknowledge(0);
   }
-  AfterFlight();
+  if (ended_) SendEvents();
 }
 
 void Upload::Tick(uint64_t now_ns) {
@@ -80,10 +81,10 @@ void Upload::Flush() {
 
 bool Upload::is_done() {
   const auto is_sent = [](Output& output) {
-    return !output.in_flight && (output.gate.refused || output.tail.is_done());
+    return !output.in_flight && (output.refused || output.tail.is_done());
   };
-  return ended_ && in_flight_ == 0 && (gate_.refused || events_.is_done()) && is_sent(out_) &&
-         is_sent(err_);
+  return ended_ && window_.in_flight() == 0 && (window_.is_refused() || events_.is_done()) &&
+         is_sent(out_) && is_sent(err_);
 }
 
 uint64_t Upload::unsent_bytes() {
@@ -91,23 +92,22 @@ uint64_t Upload::unsent_bytes() {
 }
 
 bool Upload::IsOutputLeft(Output& output) {
-  return !output.gate.refused && output.gate.rejections < kOutputRejectionsMax &&
-         !output.tail.is_done();
+  return !output.refused && output.rejections < kOutputRejectionsMax && !output.tail.is_done();
 }
 
 void Upload::SendEvents() {
   const uint64_t now = BoottimeNanoseconds();
-  if (!context_->registered || gate_.refused || now < gate_.retry_at_ns || must_rewind_) return;
+  if (!context_->registered || !window_.IsOpen(now)) return;
   while (SendBatch(now)) {
   }
 }
 
 bool Upload::SendBatch(uint64_t now_ns) {
   // One batch alone goes out even without credits: its answer says when there are some again.
-  const bool is_alone = in_flight_ == 0;
+  const bool is_alone = window_.in_flight() == 0;
   const bool is_careful = skip_line_ || lines_max_ < EventTail::kLinesMax;
-  if (!is_alone && (is_careful || in_flight_ >= kBatchesInFlight ||
-                    in_flight_bytes_ + EventTail::kBytesMax > credit_bytes_)) {
+  if (!is_alone && (is_careful || window_.in_flight() >= StreamWindow::kBatchesInFlight ||
+                    window_.in_flight_bytes() + EventTail::kBytesMax > credit_bytes_)) {
     return false;
   }
   std::optional<events::BatchBuilder::Blob> blob;
@@ -126,18 +126,17 @@ bool Upload::SendBatch(uint64_t now_ns) {
     if (is_alone) unsent_since_ns_ = 0;
     return false;
   }
-  ++in_flight_;
-  in_flight_bytes_ += blob->bytes.size();
+  const StreamWindow::Batch batch = window_.OnSent(blob->bytes.size());
   const uint64_t age_ns = unsent_since_ns_ == 0 ? 0 : now_ns - unsent_since_ns_;
-  context_->client->Append(stream_, *blob, static_cast<uint32_t>(age_ns / kMs),
-                           [weak = weak_from_this(), n = blob->n,
-                            bytes = blob->bytes.size()](const Result<AppendReply>& reply) {
-                             if (const auto self = weak.lock()) self->OnAppend(n, bytes, reply);
-                           });
+  context_->client->Append(
+      stream_, *blob, static_cast<uint32_t>(age_ns / kMs),
+      [weak = weak_from_this(), n = blob->n, batch](const Result<AppendReply>& reply) {
+        if (const auto self = weak.lock()) self->OnAppend(n, batch, reply);
+      });
   return true;
 }
 
-void Upload::OnFailure(const Status& status, Gate* gate) {
+bool Upload::IsRefusal(const Status& status) {
   const std::string name = AttemptName(stream_.key);
   switch (status.code()) {
     case Code::kFailedPrecondition:
@@ -145,70 +144,40 @@ void Upload::OnFailure(const Status& status, Gate* gate) {
     case Code::kPermissionDenied:
       // Sealed, or of another cluster's life: the file stays for people, nothing more is sent.
       LogWarning("the coordinator takes no more of attempt ", name, ": ", status.message());
-      gate->refused = true;
-      return;
+      return true;
     case Code::kInvalidArgument:
       LogWarning("the coordinator refused a batch of attempt ", name, ": ", status.message());
-      break;
+      return false;
     default:
-      break;
+      return false;
   }
-  gate->retry_at_ns = BoottimeNanoseconds() + context_->jitter(ResendSpanNs(gate->failures));
-  ++gate->failures;
-  if (!IsOutage(status.code())) ++gate->rejections;
 }
 
-void Upload::OnAppend(uint64_t n, uint64_t bytes, const Result<AppendReply>& reply) {
-  --in_flight_;
-  in_flight_bytes_ -= bytes;
-  if (!reply.ok()) {
+void Upload::OnAppend(uint64_t n, const StreamWindow::Batch& batch,
+                      const Result<AppendReply>& reply) {
+  const uint64_t now = BoottimeNanoseconds();
+  if (!window_.IsCurrent(batch)) return;
+  if (reply.ok()) {
+    credit_bytes_ = reply->credit_bytes;
+    uint64_t wait_ns = uint64_t{reply->retry_after_ms} * kMs;
+    if (credit_bytes_ == 0) wait_ns = std::max(wait_ns, kGatherNs);
+    if (wait_ns > 0) window_.WaitUntil(now + wait_ns);
+    const StreamWindow::Answer answer{
+        .committed = reply->committed, .expect = reply->expect, .durable = reply->durable};
+    if (window_.OnAnswer(batch, answer, now)) {
+      skip_line_ = false;
+      lines_max_ = EventTail::kLinesMax;
+    }
+    unsent_since_ns_ = events_.unsent_bytes() > 0 ? now : 0;
+  } else if (IsRefusal(reply.status())) {
+    window_.OnRefusal(batch, now);
+  } else {
     if (reply.status().code() == Code::kInvalidArgument) {
       // One line may be the culprit: smaller batches, and in the end a gap in its place.
       skip_line_ = n == 1;
       lines_max_ = std::max<uint64_t>(n / 2, 1);
     }
-    must_rewind_ = true;
-    OnFailure(reply.status(), &gate_);
-    AfterFlight();
-    return;
-  }
-  const uint64_t now = BoottimeNanoseconds();
-  const uint64_t before = events_.acknowledged();
-  durable_ = std::max(durable_, std::min(reply->durable, reply->committed));
-  credit_bytes_ = reply->credit_bytes;
-  if (reply->expect != 0) {
-    // It lacks lines before these: overtaken on the way, or the coordinator was restored.
-    must_rewind_ = true;
-    expect_ = expect_ == 0 ? reply->expect : std::min(expect_, reply->expect);
-  } else if (reply->committed > before) {
-    events_.Acknowledge(reply->committed);
-  }
-  if (events_.acknowledged() > before) {
-    gate_.failures = 0;
-    rewinds_ = 0;
-    if (expect_ <= events_.acknowledged()) expect_ = 0;
-    skip_line_ = false;
-    lines_max_ = EventTail::kLinesMax;
-  }
-  uint64_t wait_ns = uint64_t{reply->retry_after_ms} * kMs;
-  if (credit_bytes_ == 0) wait_ns = std::max(wait_ns, kGatherNs);
-  if (wait_ns > 0) gate_.retry_at_ns = std::max(gate_.retry_at_ns, now + wait_ns);
-  unsent_since_ns_ = events_.unsent_bytes() > 0 ? now : 0;
-  AfterFlight();
-}
-
-void Upload::AfterFlight() {
-  if (in_flight_ == 0 && (must_rewind_ || events_.has_unacknowledged())) {
-    if (expect_ != 0 && expect_ <= events_.acknowledged()) events_.Acknowledge(expect_ - 1);
-    events_.Rewind();
-    must_rewind_ = false;
-    expect_ = 0;
-    // Once at once: calls overtake each other. Again and again must not become a tight loop.
-    if (rewinds_ > 0) {
-      const uint64_t at = BoottimeNanoseconds() + context_->jitter(ResendSpanNs(rewinds_));
-      gate_.retry_at_ns = std::max(gate_.retry_at_ns, at);
-    }
-    ++rewinds_;
+    window_.OnFailure(batch, now);
   }
   // With a backlog at once, else what gathers in the next second.
   if (ended_ || events_.unsent_bytes() >= EventTail::kBytesMax / 2) SendEvents();
@@ -216,8 +185,8 @@ void Upload::AfterFlight() {
 
 void Upload::SendOutput(bool is_stderr) {
   Output& output = is_stderr ? err_ : out_;
-  if (!context_->registered || output.in_flight || output.gate.refused ||
-      BoottimeNanoseconds() < output.gate.retry_at_ns) {
+  if (!context_->registered || output.in_flight || output.refused ||
+      BoottimeNanoseconds() < output.retry_at_ns) {
     return;
   }
   const std::optional<LogTail::Chunk> chunk = output.tail.Next();
@@ -225,26 +194,31 @@ void Upload::SendOutput(bool is_stderr) {
   output.in_flight = true;
   context_->client->AppendLog(
       stream_, is_stderr, chunk->offset, chunk->data,
-      [weak = weak_from_this(), is_stderr,
-       end_offset = chunk->offset + chunk->data.size()](const Result<AppendReply>& reply) {
-        if (const auto self = weak.lock()) self->OnOutput(is_stderr, end_offset, reply);
+      [weak = weak_from_this(), is_stderr, end_offset = chunk->offset + chunk->data.size(),
+       resends = resends_](const Result<AppendReply>& reply) {
+        if (const auto self = weak.lock()) self->OnOutput(is_stderr, end_offset, resends, reply);
       });
 }
 
-void Upload::OnOutput(bool is_stderr, uint64_t end_offset, const Result<AppendReply>& reply) {
+void Upload::OnOutput(bool is_stderr, uint64_t end_offset, uint64_t resends,
+                      const Result<AppendReply>& reply) {
   Output& output = is_stderr ? err_ : out_;
   output.in_flight = false;
+  // Of a coordinator from before a restore: it says nothing about the one that is there now.
+  if (resends != resends_) return SendOutput(is_stderr);
   if (!reply.ok()) {
-    OnFailure(reply.status(), &output.gate);
+    output.refused = IsRefusal(reply.status());
+    output.retry_at_ns = BoottimeNanoseconds() + context_->jitter(ResendSpanNs(output.failures));
+    ++output.failures;
+    if (!IsOutage(reply.status().code())) ++output.rejections;
     if (ended_) SendEvents();
     return;
   }
-  output.gate.failures = 0;
-  output.gate.rejections = 0;
+  output.failures = output.rejections = 0;
   // Less than was sent: the coordinator knows less than we thought and gets it again.
   output.tail.Acknowledge(reply->committed);
   if (reply->committed < end_offset || reply->retry_after_ms > 0) {
-    output.gate.retry_at_ns =
+    output.retry_at_ns =
         BoottimeNanoseconds() + std::max<uint64_t>(reply->retry_after_ms, 200) * kMs;
   }
   SendOutput(is_stderr);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "worker/agent/agent_state_upload.h"
 #include "worker/agent/coordinator_client.h"
 #include "worker/agent/event_tail.h"
 #include "worker/agent/log_tail.h"
@@ -19,11 +20,10 @@ struct UploadContext {
 };
 
 // One attempt's events and raw output on their way to the coordinator: up to four batches of events
-// in flight as far as its credits go, one piece of each output. Loop thread only.
+// in flight as far as its credits go, one piece of each output. What the answers to the batches
+// mean is decided by StreamWindow. Loop thread only.
 class Upload : public std::enable_shared_from_this<Upload> {
  public:
-  static constexpr size_t kBatchesInFlight = 4;
-
   Upload(StreamId stream, const std::string& directory, UploadContext* context);
 
   // Sends what may be sent now.
@@ -42,33 +42,30 @@ class Upload : public std::enable_shared_from_this<Upload> {
   bool is_done();
   EventTail& events() { return events_; }
   uint64_t committed() const { return events_.acknowledged(); }
-  uint64_t durable() const { return durable_; }
+  uint64_t durable() const { return window_.durable(); }
   uint64_t unsent_bytes();
   // CLOCK_BOOTTIME at which the oldest unsent line was seen; 0: none.
   uint64_t unsent_since_ns() const { return unsent_since_ns_; }
 
  private:
-  // One kind of calls: whether the next may be made.
-  struct Gate {
+  struct Output {
+    explicit Output(std::string path) : tail(std::move(path)) {}
+    LogTail tail;
     bool refused = false;  // sealed or unknown there: nothing more is sent
     uint32_t failures = 0;
     uint32_t rejections = 0;  // of these: the coordinator answered that it cannot take it
     uint64_t retry_at_ns = 0;
-  };
-  struct Output {
-    explicit Output(std::string path) : tail(std::move(path)) {}
-    LogTail tail;
-    Gate gate;
     bool in_flight = false;
   };
 
   void SendEvents();
   bool SendBatch(uint64_t now_ns);
-  void OnAppend(uint64_t n, uint64_t bytes, const Result<AppendReply>& reply);
-  void AfterFlight();
+  void OnAppend(uint64_t n, const StreamWindow::Batch& batch, const Result<AppendReply>& reply);
   void SendOutput(bool is_stderr);
-  void OnOutput(bool is_stderr, uint64_t end_offset, const Result<AppendReply>& reply);
-  void OnFailure(const Status& status, Gate* gate);
+  void OnOutput(bool is_stderr, uint64_t end_offset, uint64_t resends,
+                const Result<AppendReply>& reply);
+  // True: the coordinator takes no more of this attempt.
+  bool IsRefusal(const Status& status);
   // Output that is to be stored before the events end.
   bool IsOutputLeft(Output& output);
 
@@ -79,17 +76,11 @@ class Upload : public std::enable_shared_from_this<Upload> {
   Output err_;
   bool ended_ = false;
 
-  Gate gate_;
-  size_t in_flight_ = 0;
-  uint64_t in_flight_bytes_ = 0;
+  StreamWindow window_;
   uint64_t credit_bytes_;
   uint64_t lines_max_ = EventTail::kLinesMax;
   bool skip_line_ = false;
-  // To do once nothing is in flight: what comes before the answers would be sent in vain.
-  bool must_rewind_ = false;
-  uint64_t expect_ = 0;   // as the coordinator said; 0: nothing
-  uint32_t rewinds_ = 0;  // since the watermark moved last
-  uint64_t durable_ = 0;
+  uint64_t resends_ = 0;
   uint64_t unsent_since_ns_ = 0;
 };
 

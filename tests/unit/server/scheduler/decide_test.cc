@@ -226,6 +226,26 @@ TEST(Decide, DropsStaleHeartbeats) {
   EXPECT_EQ(decision.stale, std::vector{StaleKind::kHbSeq});
 }
 
+// A registration that the network delivers once more does not let in again what was heard; that of
+// an agent that has started anew counts from the first heartbeat.
+TEST(Decide, ADoubledRegistrationLetsNoOldHeartbeatIn) {
+  World world = Running();
+  Register event{.worker = world.state().FindWorker(World::Worker(1))->row, .nonce = "nonce"};
+  Heartbeat old{.worker = World::Worker(1),
+                .nonce = "nonce",
+                .incarnation = 1,
+                .hb_seq = world.state().FindWorker(World::Worker(1))->hb_seq,
+                .observed = {world.Exit(kRun, 70, EndClass::kInternal, false)}};
+  ASSERT_GT(old.hb_seq, 0u);
+  ASSERT_TRUE(world.Do(event).status.ok());
+  EXPECT_EQ(world.Do(old).stale, std::vector{StaleKind::kHbSeq});
+  event.worker.incarnation = 2;
+  ASSERT_TRUE(world.Do(event).status.ok());
+  old.incarnation = 2;
+  old.hb_seq = 1;
+  EXPECT_TRUE(world.Do(old).stale.empty());
+}
+
 // A superseded agent and a worker that saw a newer database are turned away.
 TEST(Decide, RefusesRegistrationsOfThePast) {
   World world;

@@ -163,5 +163,50 @@ TEST(Explain, SaysWhyARunWaits) {
   EXPECT_NE(lines[1].find("at most 0 are free"), std::string::npos) << lines[1];
 }
 
+// A run shuns the idle worker, on which it has failed, and may not use the free slot that is kept
+// for a larger one before it: the next of its line takes the idle worker.
+TEST(PlanPlacements, ARunThatShunsAnIdleWorkerHoldsUpNobody) {
+  World world;
+  world.AddWorker(1, 2);
+  world.Submit(1, 1);
+  world.Place();
+  world.AddWorker(2, 1);
+  world.Submit(2, 1, {.priority = 5, .need = {.count = 2}});
+  world.Submit(3, 2);
+  world.state().runs.at(World::RunOf(301)).status.evidence.workers = {
+      {.worker = World::Worker(2), .crashes = 1}};
+  const auto plan = PlanPlacements(world.state(), world.now().now, 200);
+  ASSERT_EQ(RunsOf(plan), std::vector{World::RunOf(302)});
+  EXPECT_EQ(plan[0].worker, World::Worker(2));
+}
+
+// The database was restored: what executes somewhere since the backup is not known. An exclusive
+// run waits until that has fenced itself; others, those made since the start, and those that have
+// had an attempt of this generation do not.
+TEST(PlanPlacements, HoldsExclusiveRunsAfterARestore) {
+  World world;
+  world.Submit(1, 3, {.policy = {.profile = Profile::kExclusive}});
+  world.Submit(2, 1);
+  world.AddWorker(1, 4);
+  State& state = world.state();
+  state.loaded_at = world.now().now;
+  for (const uint64_t n : {101, 102, 201}) state.runs.at(World::RunOf(n)).is_loaded = true;
+  state.runs.at(World::RunOf(102)).status.current_epoch = {(uint64_t{2} << 48) + 1};
+  const auto plan = [&] { return RunsOf(PlanPlacements(state, world.now().now, 200)); };
+  const std::vector all{World::RunOf(101), World::RunOf(102), World::RunOf(103), World::RunOf(201)};
+  EXPECT_EQ(plan(), all) << "never restored";
+
+  state.generation = 2;
+  const std::vector others{World::RunOf(102), World::RunOf(103), World::RunOf(201)};
+  EXPECT_EQ(plan(), others);
+  const auto& held = *state.FindRun(World::RunOf(101));
+  EXPECT_NE(ExplainWait(state, held, world.now().now).find("waits 630 s: it runs exclusively"),
+            std::string::npos);
+  world.Advance(state.leases.exclusive.replace.count() - 1);
+  EXPECT_EQ(plan(), others);
+  world.Advance(1);
+  EXPECT_EQ(plan(), all);
+}
+
 }  // namespace
 }  // namespace switchyard::scheduler

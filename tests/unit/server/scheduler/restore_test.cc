@@ -102,5 +102,20 @@ TEST(RestoreTest, ARefusalOfALaunchedAttemptEndsIt) {
   EXPECT_EQ(world.StateOf(run), RunState::kBackoff);
 }
 
+// The same for an attempt whose last lines are waited for: the worker has dropped them, since the
+// coordinator before the restore had stored them.
+TEST(RestoreTest, ARefusalEndsAWaitForTheStream) {
+  World world = World::Running();
+  const RunId run = World::RunOf(101);
+  const WorkerId worker = World::Worker(1);
+  world.Beat(worker, {world.Exit(run, 0, EndClass::kOk, true, /*last_seq=*/5)});
+  ASSERT_EQ(world.AttemptOf(run).status.state, AttemptState::kStopping);
+  MemberReport report = world.Report(run, RecordState::kRefused);
+  report.reason = "old_generation: 1, the coordinator is of generation 2";
+  world.Beat(worker, {report});
+  EXPECT_EQ(world.AttemptOf(run).status.state, AttemptState::kLost);
+  EXPECT_EQ(world.StateOf(run), RunState::kBackoff);
+}
+
 }  // namespace
 }  // namespace switchyard::scheduler

@@ -63,6 +63,27 @@ TEST(Verbs, KillRisesAboveCancel) {
   EXPECT_EQ(world.AttemptOf(kRun).status.stop_reason, StopReason::kCancel) << "set once";
 }
 
+// An attempt is killed because it was not launched in time. A kill by a user comes too late to be
+// told to the worker, and still ends the run instead of letting it be tried again.
+TEST(Verbs, KillEndsARunWhoseAttemptIsKilledAnyway) {
+  World world;
+  const WorkerId worker = world.AddWorker(1, 1);
+  world.Submit(1, 1);
+  world.Place();
+  const RunId run = World::RunOf(101);
+  world.Advance(kFormTimeout.count());
+  world.Beat(worker, {}, /*applied=*/false);
+  world.Do(Tick{});
+  ASSERT_EQ(world.AttemptOf(run).status.stop_reason, StopReason::kFormTimeout);
+  const Decision decision = world.Do(SteerRun{.run = run, .verb = Verb::kKill});
+  EXPECT_EQ(std::get<SteerAnswer>(decision.answer).runs_affected, 1u);
+  MemberReport report = world.Report(run, RecordState::kRefused);
+  report.reason = "intent";
+  world.Beat(worker, {report});
+  EXPECT_EQ(world.AttemptOf(run).status.state, AttemptState::kFailed);
+  EXPECT_EQ(world.StateOf(run), RunState::kCancelled);
+}
+
 // A verb on what has ended says so.
 TEST(Verbs, RefuseWhatHasEnded) {
   World world;

@@ -354,6 +354,34 @@ TEST_F(AgentStateTest, SendsAgainToARestoredCoordinator) {
   EXPECT_THAT(state_.OnDesired(restored, now_).resend, IsEmpty());
 }
 
+// The registration tells of the restore before the first wanted set does. An agent that had just
+// started, and had seen no wanted set yet, sends again as well: it may have sent lines since.
+TEST_F(AgentStateTest, LearnsOfARestoreFromItsRegistration) {
+  state_.Restore({.key = kA, .state = RecordState::kExited, .end = {.last_seq = 5}});
+  EXPECT_THAT(state_.OnRegistered(1).resend, IsEmpty()) << "nothing was sent before";
+  EXPECT_THAT(state_.OnRegistered(1).resend, IsEmpty());
+  EXPECT_THAT(state_.OnRegistered(2).resend, ElementsAre(kA));
+  Desired restored = Reply({});
+  restored.rev = {.generation = 2, .boot = 1, .n = 1};
+  EXPECT_THAT(state_.OnDesired(restored, now_).resend, IsEmpty()) << "once per restore";
+}
+
+// What the coordinator before the restore had said comes late: it neither starts anything nor lets
+// a payload go, but its echo is still proof of contact.
+TEST_F(AgentStateTest, FollowsNoEarlierGeneration) {
+  Run(kA);
+  state_.OnEnded(kA, {.last_seq = 5}, now_);
+  Run(kB);
+  Desired late = Reply({Want({.epoch = kFirst + 102}), Want(kB)}, {kA});
+  late.echo_sent_boottime_ns = now_ + 10 * kSecond;
+  state_.OnRegistered(2);
+  const Actions actions = state_.OnDesired(late, now_ + 20 * kSecond);
+  EXPECT_THAT(actions.spawn, IsEmpty());
+  EXPECT_THAT(actions.records, IsEmpty());
+  EXPECT_EQ(actions.leases.size(), 1u);
+  EXPECT_THAT(state_.OnSpooled(kA).drop, IsEmpty());
+}
+
 // What never ran has no lines, and a fresh agent has sent none yet.
 TEST_F(AgentStateTest, HasNothingToSendAgain) {
   Run(kA);

@@ -12,29 +12,33 @@ constexpr uint64_t kSecond = 1'000'000'000;
 class ContactTest : public ::testing::Test {
  protected:
   ContactTest()
-      : contact_(&client_, {.worker_id = "w", .incarnation = 3},
-                 {.observe = [] { return HeartbeatOut{}; },
-                  .on_desired =
-                      [this](HeartbeatIn) {
-                        ++replies_;
-                        return true;
-                      },
-                  .on_change = [this](bool registered) { changes_.push_back(registered); },
-                  .jitter =
-                      [this](uint64_t span) {
-                        spans_.push_back(span);
-                        return span;
-                      }}) {}
+      : contact_(
+            &client_, {.worker_id = "w", .incarnation = 3},
+            {.observe = [] { return HeartbeatOut{}; },
+             .on_desired =
+                 [this](HeartbeatIn) {
+                   ++replies_;
+                   return true;
+                 },
+             .on_registered = [this](uint32_t generation) { generations_.push_back(generation); },
+             .on_lost = [this] { ++losses_; },
+             .jitter =
+                 [this](uint64_t span) {
+                   spans_.push_back(span);
+                   return span;
+                 }}) {}
 
   void Register() {
     contact_.Poll(now_);
-    FakeClient::Take(client_.registrations)(Registered{.nonce = "n", .heartbeat_ms = 5000});
+    FakeClient::Take(client_.registrations)(
+        Registered{.nonce = "n", .generation = 4, .heartbeat_ms = 5000});
     contact_.Poll(now_);
   }
 
   FakeClient client_;
   int replies_ = 0;
-  std::vector<bool> changes_;
+  std::vector<uint32_t> generations_;
+  int losses_ = 0;
   std::vector<uint64_t> spans_;
   Contact contact_;
   uint64_t now_ = 1000 * kSecond;
@@ -44,6 +48,7 @@ class ContactTest : public ::testing::Test {
 TEST_F(ContactTest, BeatsAfterTheRegistration) {
   Register();
   EXPECT_TRUE(contact_.is_registered());
+  EXPECT_EQ(generations_, std::vector<uint32_t>{4});
   ASSERT_EQ(client_.heartbeats.size(), 1u);
   const HeartbeatOut& heartbeat = client_.heartbeats.front().heartbeat;
   EXPECT_EQ(heartbeat.nonce, "n");
@@ -74,9 +79,10 @@ TEST_F(ContactTest, TellsAPushedOutHeartbeatFromALoss) {
   contact_.Poll(now_);
   FakeClient::Take(client_.heartbeats).done(Aborted("a newer one came"));
   EXPECT_TRUE(contact_.is_registered());
+  EXPECT_EQ(losses_, 0);
   FakeClient::Take(client_.heartbeats).done(Unavailable("gone"));
   EXPECT_FALSE(contact_.is_registered());
-  EXPECT_EQ(changes_, (std::vector<bool>{true, false}));
+  EXPECT_EQ(losses_, 1);
 }
 
 // Tries come after a full jitter over spans that double, by the size of the fleet as told last.
