@@ -64,7 +64,7 @@ class PythonClient(unittest.TestCase):
         got = json.loads(ran.stdout)
         self.assertEqual([r["run"] for r in got["results"]], ["py/1", "py/2", "py/3", "py/4"])
         self.assertEqual([(r["train.optimizer.adam.lr"], r["seed"]) for r in got["results"]],
-                         [("0.001", 1), ("0.0001", 1), ("0.001", 2), ("0.0001", 2)])
+                         [("1e-3", 1), ("1e-4", 1), ("1e-3", 2), ("1e-4", 2)])
         points = cluster.json("metrics", "py/2", "train/loss")
         self.assertEqual([(p["step"], p["value"]) for p in got["curve"]], [(int(p["step"]), p["train/loss"]) for p in points])
         self.assertEqual(got["results"][1]["train/loss"], min(p["train/loss"] for p in points))
