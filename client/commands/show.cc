@@ -66,7 +66,10 @@ std::string RunText(const pb::RunDetail& detail) {
   AppendLine(&out, "audit", AuditText(run));
   AppendLine(&out, "worker", run.worker());
   AppendLine(&out, "seed", std::to_string(run.seed()));
-  AppendLine(&out, "step", StrCat(run.step(), "/", run.steps_total()));
+  // Runs without training (analyze, eval) have no last step.
+  AppendLine(
+      &out, "step",
+      run.steps_total() > 0 ? StrCat(run.step(), "/", run.steps_total()) : StrCat(run.step()));
   AppendLine(&out, "created", TimeText(run.created_ms()));
   AppendLine(&out, "started", TimeText(run.started_ms()));
   AppendLine(&out, "ended", TimeText(run.ended_ms()));

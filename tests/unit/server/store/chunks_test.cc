@@ -118,7 +118,9 @@ TEST(Chunks, SurviveDamage) {
       std::string damaged = blob;
       damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
       const Result<ChunkColumns> decoded = DecodeChunk(damaged);
-      if (decoded.ok()) EXPECT_LE(decoded->size(), 64u);
+      if (decoded.ok()) {
+        EXPECT_LE(decoded->size(), 64u);
+      }
     }
   }
 }

@@ -228,7 +228,9 @@ TEST_F(SqliteTest, EachStartRaisesBoot) {
     ASSERT_TRUE(snapshot.ok());
     EXPECT_EQ(snapshot->meta.boot, boot);
     EXPECT_EQ(snapshot->meta.generation, 1u);
-    if (boot > 1) EXPECT_EQ(snapshot->meta.cluster_id, cluster);
+    if (boot > 1) {
+      EXPECT_EQ(snapshot->meta.cluster_id, cluster);
+    }
     cluster = snapshot->meta.cluster_id;
     ASSERT_TRUE(store->Close().ok());
   }

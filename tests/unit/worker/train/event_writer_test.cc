@@ -171,7 +171,9 @@ TEST_F(EventWriterTest, SealsFullSegments) {
   ASSERT_GE(files.size(), 2u);
   uint64_t seq = 0;
   for (const auto& [first, text] : files) {
-    if (first != UINT64_MAX) EXPECT_EQ(first, seq + 1);
+    if (first != UINT64_MAX) {
+      EXPECT_EQ(first, seq + 1);
+    }
     for (const std::string& line : StrSplit(text, '\n')) {
       if (line.empty()) continue;
       const auto parsed = events::ParseLine(line);
