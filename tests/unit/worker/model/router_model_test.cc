@@ -358,7 +358,9 @@ TEST(FrozenRouter, StaysAsItStarted) {
       }
     }
     for (const auto& [name, tensor] : model->NamedParameters()) {
-      if (!tensor.requires_grad()) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+      if (!tensor.requires_grad()) {
+        EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+      }
     }
   }
 }

@@ -147,7 +147,9 @@ TEST_P(EveryRouter, LargeScoresStayFinite) {
     const Routing narrow = made->Route(half, FactsOf(TokenIds(2, 6)), is_training);
     const Routing wide = made->Route(half.to(at::kFloat), FactsOf(TokenIds(2, 6)), is_training);
     EXPECT_TRUE(at::equal(narrow.expert_ids, wide.expert_ids));
-    if (made->properties.has_scores) EXPECT_EQ(narrow.weights.scalar_type(), at::kFloat);
+    if (made->properties.has_scores) {
+      EXPECT_EQ(narrow.weights.scalar_type(), at::kFloat);
+    }
   }
 }
 
@@ -161,8 +163,12 @@ TEST_P(EveryRouter, RowsAreOrderedAndDistinct) {
       std::set<int64_t> seen;
       for (int64_t k = 0; k < routing.expert_ids.size(1); ++k) {
         const int64_t id = routing.expert_ids[n][k].item<int64_t>();
-        if (id >= 0) EXPECT_TRUE(seen.insert(id).second) << "row " << n;
-        if (k > 0) EXPECT_GE(routing.expert_ids[n][k - 1].item<int64_t>(), id < 0 ? -1 : 0);
+        if (id >= 0) {
+          EXPECT_TRUE(seen.insert(id).second) << "row " << n;
+        }
+        if (k > 0) {
+          EXPECT_GE(routing.expert_ids[n][k - 1].item<int64_t>(), id < 0 ? -1 : 0);
+        }
       }
     }
   }
