@@ -14,6 +14,7 @@
 #include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
+#include "server/scheduler/contacts.h"
 #include "server/scheduler/lease_policy.h"
 
 namespace switchyard::app {
@@ -53,17 +54,6 @@ void AppendRow(const Change& change, std::vector<store::Write>* out) {
         }
       },
       change);
-}
-
-scheduler::WorkerContact ContactOf(const scheduler::Worker& worker) {
-  return {.worker = worker.row.id,
-          .contact = worker.contact,
-          .nonce = worker.nonce,
-          .hb_seq = worker.hb_seq,
-          .last = worker.last,
-          .applied = worker.applied,
-          .instance_changed = worker.instance_changed,
-          .is_leaving = worker.is_leaving};
 }
 
 // Of several statuses of a sweep, or states of a stream, the last one is enough.
@@ -152,8 +142,8 @@ Status Reducer::LoadState() {
   SWITCHYARD_ASSIGN_OR_RETURN(store::Snapshot snapshot, store_->Load());
   // What is not in rows stands as before the group that was lost: workers go on without
   // registering anew, which could not be written either, and never meet a revision twice.
-  std::map<WorkerId, scheduler::WorkerContact> contacts = std::exchange(contacts_before_, {});
-  for (const auto& [id, worker] : state_.workers) contacts.try_emplace(id, ContactOf(worker));
+  const std::vector<scheduler::WorkerContact> contacts =
+      scheduler::ContactsToKeep(state_, std::exchange(contacts_before_, {}));
   const uint64_t rev_n = state_.rev_n;
   const bool is_start = state_.boot == 0;
   const Timestamp loaded_at = state_.loaded_at;
@@ -195,11 +185,11 @@ Status Reducer::LoadState() {
   // A wait that counts from the start of the coordinator is not begun anew.
   if (!is_start) state_.loaded_at = loaded_at;
   state_.rev_n = std::max(state_.rev_n, rev_n);
-  for (const auto& [id, contact] : contacts) {
-    if (!state_.workers.contains(id)) continue;
-    const Change changes[] = {contact, scheduler::WantChanged{id}};
+  for (const scheduler::WorkerContact& contact : contacts) {
+    if (!state_.workers.contains(contact.worker)) continue;
+    const Change changes[] = {contact, scheduler::WantChanged{contact.worker}};
     scheduler::Apply(changes, now, &state_);
-    woken_.insert(id);
+    woken_.insert(contact.worker);
   }
   std::erase_if(expansions_,
                 [&](const auto& entry) { return state_.FindSweep(entry.first) == nullptr; });
@@ -441,7 +431,8 @@ void Reducer::BeforeApply(const scheduler::Decision& decision) {
       workers_changed_ = true;
     } else if (const auto* contact = std::get_if<scheduler::WorkerContact>(&change)) {
       const scheduler::Worker* worker = state_.FindWorker(contact->worker);
-      if (worker != nullptr) contacts_before_.try_emplace(contact->worker, ContactOf(*worker));
+      if (worker != nullptr)
+        contacts_before_.try_emplace(contact->worker, scheduler::ContactOf(*worker));
       if (worker == nullptr || worker->contact != contact->contact ||
           worker->is_leaving != contact->is_leaving) {
         needs_schedule_ = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/scheduler/contacts.h"
 #include "server/scheduler/lease_policy.h"
 #include "tests/simulation/world.h"
 
@@ -23,16 +24,6 @@ bool IsVolatile(const Change& change) {
          std::holds_alternative<scheduler::AttemptObserved>(change) ||
          std::holds_alternative<scheduler::WantChanged>(change) ||
          std::holds_alternative<scheduler::HistoryRow>(change);
-}
-
-scheduler::WorkerContact ContactOf(const scheduler::Worker& worker) {
-  return {.worker = worker.row.id,
-          .contact = worker.contact,
-          .nonce = worker.nonce,
-          .hb_seq = worker.hb_seq,
-          .last = worker.last,
-          .applied = worker.applied,
-          .instance_changed = worker.instance_changed};
 }
 
 }  // namespace
@@ -104,12 +95,12 @@ void Coordinator::Pause(Nanos duration) {
 }
 
 void Coordinator::LoadState() {
-  std::map<WorkerId, scheduler::WorkerContact> contacts = std::exchange(contacts_before_, {});
+  std::vector<scheduler::WorkerContact> contacts;
   uint64_t rev_n = 0;
   std::optional<Timestamp> loaded_at;
   if (state.has_value()) {
     loaded_at = state->loaded_at;
-    for (const auto& [id, worker] : state->workers) contacts.try_emplace(id, ContactOf(worker));
+    contacts = scheduler::ContactsToKeep(*state, std::exchange(contacts_before_, {}));
     rev_n = state->rev_n;
   }
   clock_.StateLoaded(Steady());
@@ -117,11 +108,11 @@ void Coordinator::LoadState() {
   state = scheduler::Restore(w_.image.Load(), now);
   state->rev_n = std::max(state->rev_n, rev_n);
   state->loaded_at = loaded_at.value_or(state->loaded_at);
-  for (const auto& [id, contact] : contacts) {
-    if (!state->workers.contains(id)) continue;
-    const Change changes[] = {contact, scheduler::WantChanged{id}};
+  for (const scheduler::WorkerContact& contact : contacts) {
+    if (!state->workers.contains(contact.worker)) continue;
+    const Change changes[] = {contact, scheduler::WantChanged{contact.worker}};
     scheduler::Apply(changes, now, &*state);
-    woken_.insert(id);
+    woken_.insert(contact.worker);
   }
   proposing_.clear();
   needs_schedule_ = true;
@@ -221,7 +212,7 @@ scheduler::Decision Coordinator::Decide(Turn& turn, const scheduler::Event& even
     if (const auto* contact = std::get_if<scheduler::WorkerContact>(&change)) {
       const scheduler::Worker* worker = state->FindWorker(contact->worker);
       if (worker != nullptr) {
-        contacts_before_.try_emplace(contact->worker, ContactOf(*worker));
+        contacts_before_.try_emplace(contact->worker, scheduler::ContactOf(*worker));
         if (worker->contact != contact->contact) {
           needs_schedule_ = true;
           if (contact->contact == scheduler::Contact::kSuspect) w_.See(Point::suspect);

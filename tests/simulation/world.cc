@@ -155,7 +155,10 @@ void World::RestoreBackup() {
   }
   for (auto& [id, facts] : worker_facts) {
     const auto worker = image.workers.find(id);
-    facts.incarnation = worker == image.workers.end() ? 0 : worker->second.incarnation;
+    const uint64_t stored = worker == image.workers.end() ? 0 : worker->second.incarnation;
+    // Heartbeats of another incarnation say nothing of this one's.
+    if (stored != facts.incarnation) facts.hb_seq = 0;
+    facts.incarnation = stored;
   }
   needs_restore_decision = true;
   sentinel = image.tail;
