@@ -236,6 +236,8 @@ AttemptEnd AgentShell::Evaluate(AttemptKey key, uint64_t launch_boot,
   AttemptDir& dir = h_.dirs.at(key);
   if (dir.is_torn) w_.See(Point::torn_tail_cut);
   dir.is_torn = false;
+  // Before the record says how many lines there are.
+  dir.synced = dir.lines.size();
   const Record* known = state->Find(key);
   agent::EndFacts facts{.agent_reason = known == nullptr ? "" : known->agent_reason,
                         .host_restarted = launch_boot != h_.boot,

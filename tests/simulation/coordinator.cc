@@ -543,6 +543,10 @@ Result<agent::Desired> Coordinator::BuildDesired(WorkerId id, const Echo& echo,
                         .grace_ms = wanted.grace_ms,
                         .lease_ms = wanted.lease_ms,
                         .has_spec = !attempt.is_observed});
+    Host& host = w_.HostOf(id);
+    if (host.sleep_at_launch > 0 && !w_.attempt_facts[attempt.row.epoch].has_record) {
+      host.Pause(std::exchange(host.sleep_at_launch, 0));
+    }
   }
   return out;
 }

@@ -465,7 +465,8 @@ void Trainer::End(int code, bool complete) {
   const bool record_first = SWITCHYARD_GUARD(X19, false);
   if (record_first) write_record();
   // A disk may take its time to sync.
-  const Nanos sync_max = w_.random.Chance(0.2) ? 3 * kSec : 100 * kMs;
+  Nanos sync_max = w_.random.Chance(0.2) ? 3 * kSec : 100 * kMs;
+  if (w_.engine.now() < slow_sync_until) sync_max = slow_sync_until - w_.engine.now();
   process.Post(w_.engine, w_.engine.now() + w_.random.Below(sync_max),
                [this, code, record_first, write_record] {
                  Emit(LineKind::kEnd, step_, static_cast<uint64_t>(code));

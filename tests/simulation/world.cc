@@ -326,6 +326,10 @@ void World::Inject(const Fault& fault) {
       if (!backup.has_value() || !coordinator.process.is_alive()) break;
       coordinator.Kill();
       RestoreBackup();
+      // One of those that are forgotten is slow to leave its slot.
+      if (Trainer* trainer = PickTrainer(sub >> 24); trainer != nullptr && (sub >> 20) % 4 == 0) {
+        trainer->slow_exit = (65 + (sub >> 32) % 60) * kSec;
+      }
       engine.At(until, boot_coordinator);
       break;
     case FaultKind::coordinator_pause:
@@ -417,8 +421,14 @@ void World::Inject(const Fault& fault) {
     case FaultKind::host_crash:
       host.Crash(fault.duration);
       break;
-    case FaultKind::host_pause:
     case FaultKind::host_suspend:
+      // With the next attempt on its way: it may wake when that one's lease is over.
+      if ((sub >> 20) % 4 == 0) {
+        host.sleep_at_launch = fault.duration;
+        break;
+      }
+      [[fallthrough]];
+    case FaultKind::host_pause:
       if (host.is_up) host.Pause(fault.duration);
       break;
     case FaultKind::host_disk_full:
@@ -546,7 +556,15 @@ void World::Inject(const Fault& fault) {
         engine.At(engine.now() + call.deadline_ms * kMs / 2, [this, &host] {
           if (!has_quiet) host.agent.Kill();
         });
-        engine.At(engine.now() + call.deadline_ms * kMs + 10 * kSec, boot_agent);
+        // On a host with too much to do no watchdog runs, and the disk is slow.
+        const bool is_overloaded = (sub >> 33) % 2 == 0;
+        const Nanos normal_at = engine.now() + (is_overloaded ? 2 : 1) * call.deadline_ms * kMs;
+        for (Trainer* trainer : host.live) {
+          if (!is_overloaded) break;
+          trainer->starved_until = std::max(trainer->starved_until, normal_at);
+          trainer->slow_sync_until = normal_at;
+        }
+        engine.At(normal_at + 10 * kSec, boot_agent);
       }
       break;
     }
@@ -586,12 +604,12 @@ void World::EndFaults() {
   if (!coordinator.process.is_alive()) coordinator.Boot();
   for (const auto& host : hosts) {
     host->cut_to_coordinator = host->cut_from_coordinator = 0;
-    host->disk_full_until = 0;
+    host->disk_full_until = host->sleep_at_launch = 0;
     host->fork_server.slow_until = 0;
     while (host->agent.process.is_stopped()) host->agent.process.Continue(engine);
     while (host->fork_server.process.is_stopped()) host->fork_server.process.Continue(engine);
     for (const auto& trainer : host->trainers) {
-      trainer->starved_until = 0;
+      trainer->starved_until = trainer->slow_sync_until = 0;
       while (trainer->process.is_stopped()) trainer->process.Continue(engine);
       trainer->Continue();
     }

@@ -234,6 +234,7 @@ class Trainer {
   Nanos awake_since = 0;    // the newest continue
   bool is_hung = false;
   Nanos slow_exit = 0;
+  Nanos slow_sync_until = 0;     // its disk takes up to then
   std::optional<int> fail_with;  // exit code, or minus the signal, at the next step
 
  private:
@@ -428,6 +429,7 @@ class Host {
   uint64_t boot = 1;
   bool is_up = true;
   Nanos disk_full_until = 0;
+  Nanos sleep_at_launch = 0;  // so long, from when the next attempt is sent to it; 0: not
 
   // Disk.
   uint64_t incarnation = 0;

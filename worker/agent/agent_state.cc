@@ -103,7 +103,12 @@ Actions AgentState::OnDesired(const Desired& desired, uint64_t now_ns) {
     for (const Wanted& wanted : desired.want) {
       wanted_keys.insert(wanted.key);
       const auto it = records_.find(wanted.key);
-      if (it != records_.end() && it->second.is_live() && wanted.intent > it->second.intent) {
+      if (it == records_.end() || !it->second.is_live()) continue;
+      // A drain with a deadline meets one that is under way: the earlier end counts.
+      const bool is_shorter =
+          wanted.intent == it->second.intent && wanted.intent > Intent::kRun &&
+          SaturatingAdd(now_ns, wanted.grace_ms * kNsPerMs) < it->second.stop_at_ns;
+      if (wanted.intent > it->second.intent || is_shorter) {
         RaiseStop(it->second, wanted.intent, wanted.grace_ms, now_ns, &actions);
       }
     }

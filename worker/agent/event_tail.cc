@@ -328,6 +328,11 @@ void EventTail::Finish() {
       LogWarning("cannot cut ", path_, ": ", std::strerror(errno));
     }
   }
+  // The record of the end says how many lines there are, and outlives the host: so must they. A
+  // trainer that was killed has not synced the newest ones.
+  if (open_fd_.is_valid() && fdatasync(open_fd_.get()) != 0) {
+    LogWarning("cannot sync ", path_, ": ", std::strerror(errno));
+  }
   seen_bytes_ = 0;
 }
 

@@ -205,6 +205,23 @@ TEST_F(AgentStateTest, HigherIntentsShortenTheGrace) {
   EXPECT_THAT(Desire({wanted}).kill, ElementsAre(kA));
 }
 
+// A drain with a deadline while the attempt is drained already: the earlier end counts, and is not
+// moved by wanted sets that say the same later.
+TEST_F(AgentStateTest, AShorterGraceOfTheSameIntentCounts) {
+  Run(kA);
+  Wanted wanted = Want(kA);
+  wanted.intent = Intent::kDrain;
+  Desire({wanted});
+  now_ += 10 * kSecond;
+  wanted.grace_ms = 20'000;
+  const Actions actions = Desire({wanted});
+  ASSERT_EQ(actions.stops.size(), 1u);
+  EXPECT_EQ(actions.stops[0].deadline_ns, now_ + 20 * kSecond);
+  EXPECT_THAT(Desire({wanted}).stops, IsEmpty());
+  EXPECT_THAT(state_.OnTick(now_ + 19 * kSecond).kill, IsEmpty());
+  EXPECT_THAT(state_.OnTick(now_ + 20 * kSecond).kill, ElementsAre(kA));
+}
+
 // What the coordinator no longer wants is killed at once.
 TEST_F(AgentStateTest, KillsUnwantedAttempts) {
   Run(kA);
