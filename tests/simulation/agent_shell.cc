@@ -159,6 +159,18 @@ void AgentShell::Recover() {
     stored.record.ordinal = dir.ordinal;
     RecoverOne(key, stored);
   }
+  // Launched once, and the directory is lost with the host.
+  for (const auto& [key, stored] : h_.record_log) {
+    if (!stored.record.is_live() || h_.dirs.contains(key)) continue;
+    AttemptDir dir{.run_id = stored.record.run_id,
+                   .ordinal = stored.record.ordinal,
+                   .resume_path = {},
+                   .has_lost_lines = true,
+                   .is_durable = true};
+    dir.lease.epoch = key.epoch;
+    h_.dirs.try_emplace(key, std::move(dir));
+    RecoverOne(key, StoredRecord(stored));
+  }
   // Compaction: tombstones go.
   std::erase_if(h_.record_log, [&](const auto& entry) { return !h_.dirs.contains(entry.first); });
 }
@@ -238,6 +250,7 @@ AttemptEnd AgentShell::Evaluate(AttemptKey key, uint64_t launch_boot,
   dir.is_torn = false;
   // Before the record says how many lines there are.
   dir.synced = dir.lines.size();
+  dir.is_durable = true;
   const Record* known = state->Find(key);
   agent::EndFacts facts{.agent_reason = known == nullptr ? "" : known->agent_reason,
                         .host_restarted = launch_boot != h_.boot,

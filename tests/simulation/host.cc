@@ -98,11 +98,12 @@ void Host::Crash(Nanos down) {
     }
     if (dir.pid_file.has_value() && dir.synced == 0 && w_.random.Chance(0.3)) dir.pid_file.reset();
     // Nothing of it was ever synced.
-    if (dir.synced == 0 && w_.random.Chance(0.3)) {
+    if (dir.synced == 0 && w_.random.Chance(0.3) && !dir.is_durable) {
       w_.See(Point::directory_lost);
       dir.has_lost_lines = true;
       it = dirs.erase(it);
     } else {
+      dir.is_durable = true;
       ++it;
     }
   }

@@ -57,6 +57,7 @@ struct AttemptDir {
   bool is_torn = false;  // half a line behind the last one
   std::optional<ExitFile> exit;
   bool has_lost_lines = false;  // the disk did not keep what its trainer emitted
+  bool is_durable = false;      // the directory itself
 };
 struct StoredRecord {
   agent::Record record;

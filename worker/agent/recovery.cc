@@ -1,6 +1,7 @@
 // What an agent finds at its start (protocol 2.2, G6).
 #include <vector>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
 #include "worker/agent/attempt_dir.h"
@@ -26,6 +27,15 @@ Status Trainers::Recover() {
       continue;
     }
     SWITCHYARD_RETURN_IF_ERROR(RecoverOne(*key, {.record = *record, .boot_id = boot_id_}));
+  }
+  // Launched once, says the record, which is synced; its directory is not, and a host crash may
+  // take it. Made anew, so that the end that is recorded now is found by the next start as well.
+  for (const auto& [key, stored] : parts_.record_log->found()) {
+    if (!stored.record.is_live() || parts_.state->Find(key) != nullptr) continue;
+    LogWarning("the directory of attempt ", AttemptName(key), " is gone; it is not launched again");
+    SWITCHYARD_RETURN_IF_ERROR(MakeDirectories(StrCat(root_, "/", AttemptName(key)), 0700));
+    SWITCHYARD_RETURN_IF_ERROR(SyncDirectory(root_));
+    SWITCHYARD_RETURN_IF_ERROR(RecoverOne(key, stored));
   }
   std::vector<Record> records;
   records.reserve(parts_.state->records().size());

@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/strings.h"
 #include "common/events/exit_record.h"
@@ -250,6 +251,11 @@ AttemptEnd Trainers::Evaluate(Attempt& attempt, AttemptKey key, const std::strin
                  .wait = wait,
                  .stop_requested = record.intent > Intent::kRun || attempt.killed,
                  .last_seq = attempt.upload->events().last_seq()};
+  // With lines the directory is durable as they are. Without its directory the record of an end
+  // would be taken for one that the coordinator is through with.
+  if (facts.last_seq == 0) {
+    if (const Status synced = SyncDirectory(root_); !synced.ok()) LogWarning(synced.message());
+  }
   Result<events::ExitRecord> found =
       events::ReadExitRecord(attempt.path + "/exit.json", key.epoch, key.rank);
   if (found.ok()) {

@@ -541,6 +541,28 @@ TEST_F(AgentProcess, NeverRelaunches) {
   EXPECT_EQ(ReadPidFile(AttemptDir(1))->pid, trainer);
 }
 
+// The host crashes before anything of the attempt's directory is synced, but for the record of its
+// launch: the next agents report the end, and the coordinator's wish launches nothing.
+TEST_F(AgentProcess, NeverRelaunchesWhatLostItsDirectory) {
+  Plan(1, "TOY_STEPS=100000\nTOY_STEP_MS=25\n");
+  coordinator_.HoldGc(true);
+  StartAgent();
+  coordinator_.Want(1, 0);
+  ASSERT_TRUE(coordinator_.WaitForLines(1, 1));
+  const pid_t trainer = ReadPidFile(AttemptDir(1))->pid;
+  Stop(SIGKILL);
+  KillSession(trainer);
+  fs::remove_all(AttemptDir(1));
+  for (int start = 0; start < 2; ++start) {
+    StartAgent();
+    const pb::MemberReport report = coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED);
+    EXPECT_EQ(report.end_class(), "infra");
+    EXPECT_THAT(report.reason(), HasSubstr("never executed"));
+    EXPECT_EQ(ReadPidFile(AttemptDir(1)).status().code(), Code::kNotFound);
+    Stop(SIGKILL);
+  }
+}
+
 // SIGTERM ends the agent quickly and leaves the trainer running.
 TEST_F(AgentProcess, LeavesTrainersRunningAtAStop) {
   Plan(1, "TOY_STEPS=100000\nTOY_STEP_MS=25\n");
