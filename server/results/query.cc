@@ -99,28 +99,37 @@ struct OpenGroup {
   std::vector<Moments> moments;
 };
 
-// The group of a run. Runs that share their columns are of one group where axes alone decide.
+// The group of a run. Runs of one cell that share their columns are of one group where nothing but
+// these decides.
 class GroupFinder {
  public:
   GroupFinder(const GroupQuery& query, const RunNames& names, std::vector<OpenGroup>* open)
       : query_(query),
         names_(names),
         open_(*open),
-        is_by_axes_(std::ranges::all_of(
-            query.by, [&](const std::string& name) { return names.IsAxis(name); })),
+        is_by_cell_(std::ranges::all_of(
+            query.by, [&](const std::string& name) { return names.IsOfCell(name); })),
         texts_(query.by.size()) {}
 
   Result<size_t> Find(const store::RunFacts& run) {
-    if (!is_by_axes_) return FindByText(run);
-    if (const auto known = by_columns_.find(run.columns); known != by_columns_.end()) {
-      return known->second;
-    }
+    if (!is_by_cell_) return FindByText(run);
+    const auto known = by_cell_.find(run.cell);
+    if (known != by_cell_.end() && known->second.columns == run.columns) return known->second.at;
     SWITCHYARD_ASSIGN_OR_RETURN(const size_t at, FindByText(run));
-    if (by_columns_.size() < kGroupsMax) by_columns_.emplace(run.columns, at);
+    if (known != by_cell_.end()) {
+      known->second = {.columns = run.columns, .at = at};
+    } else if (by_cell_.size() < kGroupsMax) {
+      by_cell_.emplace(run.cell, OfCell{.columns = run.columns, .at = at});
+    }
     return at;
   }
 
  private:
+  struct OfCell {
+    std::shared_ptr<const store::Columns> columns;  // of the cell's run seen last
+    size_t at = 0;
+  };
+
   Result<size_t> FindByText(const store::RunFacts& run) {
     key_.clear();
     for (size_t i = 0; i < texts_.size(); ++i) {
@@ -143,11 +152,11 @@ class GroupFinder {
   const GroupQuery& query_;
   const RunNames& names_;
   std::vector<OpenGroup>& open_;
-  const bool is_by_axes_;
+  const bool is_by_cell_;
   std::vector<std::string> texts_;
   std::string key_;
   std::unordered_map<std::string, size_t> by_key_;
-  std::unordered_map<std::shared_ptr<const store::Columns>, size_t> by_columns_;
+  std::unordered_map<uint64_t, OfCell> by_cell_;
 };
 
 }  // namespace
@@ -171,22 +180,34 @@ Status ForEachRun(store::ReadStore& store, const store::SweepInfo& sweep, const 
   if (condition) SWITCHYARD_RETURN_IF_ERROR(InField("filter", names->Use(*condition)));
   SWITCHYARD_RETURN_IF_ERROR(names->Load(store));
   Status status;
-  SWITCHYARD_RETURN_IF_ERROR(store.ScanRuns(
-      {.sweep = sweep.row.id, .series = names->series(), .with_run = names->needs_run()},
-      [&](const store::RunFacts& run) {
-        names->SetRun(run);
-        if (condition) {
-          const Result<spec::Truth> truth = condition->Test(*names);
-          if (!truth.ok()) {
-            status = InField("filter", truth.status());
-            return false;
-          }
-          if (*truth != spec::Truth::kTrue) return true;
-        }
-        status = visit(run);
-        return status.ok();
-      }));
-  return status;
+  uint64_t after = 0;
+  bool lacks_document = false;
+  const auto take = [&](const store::RunFacts& run) {
+    lacks_document = !names->SetRun(run);
+    if (lacks_document) return false;
+    after = run.number;
+    if (condition) {
+      const Result<spec::Truth> truth = condition->Test(*names);
+      if (!truth.ok()) {
+        status = InField("filter", truth.status());
+        return false;
+      }
+      if (*truth != spec::Truth::kTrue) return true;
+    }
+    status = visit(run);
+    return status.ok();
+  };
+  while (true) {
+    lacks_document = false;
+    SWITCHYARD_RETURN_IF_ERROR(store.ScanRuns({.sweep = sweep.row.id,
+                                               .series = names->series(),
+                                               .after = after,
+                                               .run_facts = names->run_facts()},
+                                              take));
+    if (!lacks_document) return status;
+    // A cell that came after the sweep was read; a scan that is under way cannot be asked for it.
+    SWITCHYARD_RETURN_IF_ERROR(names->LoadMore(store, after));
+  }
 }
 
 namespace {

@@ -22,6 +22,18 @@ constexpr std::array<std::string_view, 10> kRunNames = {
     "number", "cell",     "seed", "state",       "end_class",
     "router", "attempts", "step", "steps_total", "active_seconds"};
 
+// What each of them is read from, besides the link.
+constexpr std::array<uint32_t, 10> kFactsOf = {0,
+                                               0,
+                                               store::kFactSeed,
+                                               0,
+                                               store::kFactEndClass,
+                                               store::kFactRouter,
+                                               store::kFactAttempts,
+                                               store::kFactStep,
+                                               store::kFactStepsTotal,
+                                               store::kFactActiveMs};
+
 // Distinct columns whose values are kept.
 constexpr size_t kKnownColumnsMax = 100'000;
 // Documents are found for so many cells in one call of the store.
@@ -43,7 +55,10 @@ const double* PickValue(const store::RunFacts::Value& value, Pick pick) {
 }
 
 RunNames::RunNames(const store::SweepInfo& sweep, Pick pick)
-    : sweep_(sweep.row.id), axes_(sweep.row.axes), pick_(pick) {
+    : sweep_(sweep.row.id),
+      cells_(sweep.row.is_drawn || sweep.row.cells == 0 ? SIZE_MAX : sweep.row.cells),
+      axes_(sweep.row.axes),
+      pick_(pick) {
   for (const std::string& axis : axes_) {
     // Names of choices and zips are no fields.
     are_fields_.push_back(axis.find('.') != std::string::npos ||
@@ -75,9 +90,7 @@ Status RunNames::UseName(const std::string& name) {
   if (const auto at = std::ranges::find(kRunNames, name); at != kRunNames.end()) {
     const auto index = static_cast<size_t>(at - kRunNames.begin());
     sources_.push_back({.name = name, .kind = Source::Kind::kProperty, .index = index});
-    const auto property = static_cast<Property>(index);
-    needs_run_ |= property != Property::kNumber && property != Property::kCell &&
-                  property != Property::kState;
+    run_facts_ |= kFactsOf[index];
     return OkStatus();
   }
   std::vector<std::string> known = axes_;
@@ -97,13 +110,23 @@ void RunNames::UseSeries(const std::string& series) {
 
 Status RunNames::Load(store::ReadStore& store) {
   if (paths_.empty()) return OkStatus();
+  return ReadDocuments(store, 0, cells_);
+}
+
+Status RunNames::LoadMore(store::ReadStore& store, uint64_t after) {
+  return ReadDocuments(store, after, SIZE_MAX);
+}
+
+Status RunNames::ReadDocuments(store::ReadStore& store, uint64_t after, size_t cells) {
   // The runs of a cell differ by their seed only.
-  std::unordered_set<uint64_t> cells;
+  std::unordered_set<uint64_t> found;
   std::vector<uint64_t> numbers;
-  SWITCHYARD_RETURN_IF_ERROR(
-      store.ScanRuns({.sweep = sweep_, .with_run = false}, [&](const store::RunFacts& run) {
-        if (cells.insert(run.cell).second) numbers.push_back(run.number);
-        return true;
+  SWITCHYARD_RETURN_IF_ERROR(store.ScanRuns(
+      {.sweep = sweep_, .after = after, .run_facts = 0}, [&](const store::RunFacts& run) {
+        if (!documents_.contains(run.cell) && found.insert(run.cell).second) {
+          numbers.push_back(run.number);
+        }
+        return documents_.size() + found.size() < cells;
       }));
   for (size_t from = 0; from < numbers.size(); from += kRunsAtOnce) {
     const size_t count = std::min(kRunsAtOnce, numbers.size() - from);
@@ -134,6 +157,12 @@ bool RunNames::IsAxis(std::string_view name) const {
   return std::ranges::find(axes_, name) != axes_.end();
 }
 
+bool RunNames::IsOfCell(std::string_view name) const {
+  const Source* source = FindSource(name);
+  return source != nullptr && (source->kind != Source::Kind::kProperty ||
+                               static_cast<Property>(source->index) == Property::kCell);
+}
+
 const RunNames::Source* RunNames::FindSource(std::string_view name) const {
   const auto at = std::ranges::find(sources_, name, &Source::name);
   return at == sources_.end() ? nullptr : &*at;
@@ -151,21 +180,27 @@ RunNames::AxisValues RunNames::ReadColumns(
   return read;
 }
 
-void RunNames::SetRun(const store::RunFacts& run) {
+bool RunNames::SetRun(const store::RunFacts& run) {
   run_ = &run;
+  if (!paths_.empty()) {
+    const auto document = documents_.find(run.cell);
+    if (document == documents_.end()) return false;
+    document_ = &document->second;
+  }
   const store::Columns* columns = run.columns.get();
-  if (columns_ != nullptr && columns_->columns.get() == columns) return;
+  if (columns_ != nullptr && columns_->columns.get() == columns) return true;
   auto known = known_columns_.find(columns);
   if (known == known_columns_.end()) {
     if (known_columns_.size() >= kKnownColumnsMax) {
       other_columns_ = ReadColumns(run.columns);
       columns_ = &other_columns_;
-      return;
+      return true;
     }
     // Holding the columns, no other ones can come to lie at their address.
     known = known_columns_.emplace(columns, ReadColumns(run.columns)).first;
   }
   columns_ = &known->second;
+  return true;
 }
 
 ExpressionValue RunNames::OfRun(Property property) const {
@@ -207,9 +242,7 @@ ExpressionValue RunNames::Name(std::string_view name) const {
     case Source::Kind::kDocument:
       break;
   }
-  const auto document = documents_.find(run_->cell);
-  if (document == documents_.end()) return std::monostate{};
-  return document->second[source->index];
+  return (*document_)[source->index];
 }
 
 const double* RunNames::Value(std::string_view series, Pick pick) const {

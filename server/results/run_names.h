@@ -36,18 +36,22 @@ class RunNames final : public spec::ExpressionNames {
   Status UseName(const std::string& name);
   void UseSeries(const std::string& series);
   // Everything about the run itself (store::RunFacts) will be asked for.
-  void UseRun() { needs_run_ = true; }
-  bool needs_run() const { return needs_run_; }
+  void UseRun() { run_facts_ = store::kAllRunFacts; }
+  // Of store::RunFact: what the names need.
+  uint32_t run_facts() const { return run_facts_; }
 
   const std::vector<std::string>& series() const { return series_; }
   Pick pick() const { return pick_; }
 
   // Reads the documents of cells where a name needs them. Before the first SetRun.
   Status Load(store::ReadStore& store);
+  // Reads the documents of cells that are not known yet, of the runs numbered above `after`.
+  Status LoadMore(store::ReadStore& store, uint64_t after);
 
   // The run that the names are about from now on; it must outlive the questions. Names that were
-  // not announced are absent.
-  void SetRun(const store::RunFacts& run);
+  // not announced are absent. False: a name needs the document of its cell, which is not known
+  // (LoadMore).
+  [[nodiscard]] bool SetRun(const store::RunFacts& run);
 
   spec::ExpressionValue Name(std::string_view name) const override;
   spec::ExpressionValue Series(std::string_view series, spec::SeriesValue value) const override;
@@ -55,6 +59,8 @@ class RunNames final : public spec::ExpressionNames {
   // As text; of an axis exactly its column. Empty: absent.
   std::string Text(std::string_view name) const;
   bool IsAxis(std::string_view name) const;
+  // Whether runs of one cell and equal columns share the value of this announced name.
+  bool IsOfCell(std::string_view name) const;
 
  private:
   enum class Property {
@@ -82,13 +88,16 @@ class RunNames final : public spec::ExpressionNames {
     std::vector<spec::ExpressionValue> values;
   };
 
+  // Of the runs numbered above `after`, until so many cells are known.
+  Status ReadDocuments(store::ReadStore& store, uint64_t after, size_t cells);
   Status ReadDocument(store::ReadStore& store, uint64_t cell, RunId run);
   const Source* FindSource(std::string_view name) const;
   AxisValues ReadColumns(const std::shared_ptr<const store::Columns>& columns) const;
   spec::ExpressionValue OfRun(Property property) const;
 
-  bool needs_run_ = false;  // beyond number, cell, columns and state
+  uint32_t run_facts_ = 0;
   const SweepId sweep_;
+  const size_t cells_;  // the sweep's; SIZE_MAX: not known beforehand
   const std::vector<std::string> axes_;
   const Pick pick_;
   std::vector<std::string> series_;
@@ -97,6 +106,7 @@ class RunNames final : public spec::ExpressionNames {
   std::vector<bool> are_fields_;    // of axes_
   // Values of paths_ in order, by cell.
   std::unordered_map<uint64_t, std::vector<spec::ExpressionValue>> documents_;
+  const std::vector<spec::ExpressionValue>* document_ = nullptr;  // of the run's cell
   std::unordered_map<const store::Columns*, AxisValues> known_columns_;
   AxisValues other_columns_;  // when too many are known
   const AxisValues* columns_ = nullptr;

@@ -26,7 +26,11 @@ class RowReader {
   Result<SweepPage> ListSweeps(bool all, std::string_view page, size_t limit);
   Result<RunInfo> FindRun(std::string_view selector);
   Result<RunPage> ListRuns(const RunFilter& filter, std::string_view page, size_t limit);
-  Status ScanRuns(const ScanQuery& query, const std::function<bool(const RunFacts&)>& visit);
+  // `helper`: another connection that sees the same state; a second thread reads through it.
+  Status ScanRuns(const ScanQuery& query, const std::function<bool(const RunFacts&)>& visit,
+                  Connection* helper = nullptr);
+  // The highest number of its runs; 0: none.
+  Result<uint64_t> LastNumber(SweepId sweep);
   Result<std::vector<RunInfo>> GetRuns(SweepId sweep, std::span<const uint64_t> numbers,
                                        std::span<const std::string> series);
   Result<RunDocument> GetRunDocument(RunId run);

@@ -124,6 +124,21 @@ struct RunFilter {
 
 using Columns = std::vector<std::pair<std::string, std::string>>;  // axis -> value
 
+// Facts about a run itself that a scan reads on demand: bits of a set.
+enum RunFact : uint32_t {
+  kFactRun = 1,
+  kFactSeed = 2,
+  kFactEndClass = 4,
+  kFactRouter = 8,
+  kFactAttempts = 16,
+  kFactStep = 32,
+  kFactStepsTotal = 64,
+  kFactActiveMs = 128,
+  kFactSlots = 256,  // and is_gpu
+  kFactIsReused = 512,
+};
+inline constexpr uint32_t kAllRunFacts = 1023;
+
 // What a scan over many runs gives of each.
 struct RunFacts {
   uint64_t number = 0;
@@ -131,7 +146,7 @@ struct RunFacts {
   // Runs of equal columns mostly share one object.
   std::shared_ptr<const Columns> columns;
   scheduler::RunState state = scheduler::RunState::kQueued;
-  // From here to `values` only where the scan asks for them.
+  // From here to `values` only what the scan asks for (RunFact).
   RunId run;
   uint64_t seed = 0;
   // Of the newest attempt of a run that has failed; else kNone.
@@ -160,8 +175,8 @@ struct ScanQuery {
   SweepId sweep;
   std::vector<std::string> series;  // at most kScanSeriesMax
   uint64_t after = 0;               // only numbers above
-  // False: number, cell, columns, state and values only, which costs half.
-  bool with_run = true;
+  // Of RunFact. Number, cell, columns, state and values always come; each fact costs.
+  uint32_t run_facts = kAllRunFacts;
 };
 
 struct RunPage {

@@ -2,6 +2,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "common/base/clock.h"
@@ -111,14 +112,72 @@ class SqliteReader final : public Reading<ReadStore> {
  public:
   explicit SqliteReader(std::unique_ptr<Connection> db) : Reading(std::move(db)) {}
 
+  // A long one by two threads where the machine has them.
+  Status ScanRuns(const ScanQuery& query,
+                  const std::function<bool(const RunFacts&)>& visit) override {
+    SWITCHYARD_ASSIGN_OR_RETURN(const uint64_t last,
+                                Read([&] { return reader_.LastNumber(query.sweep); }));
+    const bool is_long = last > query.after && last - query.after >= kLongScan;
+    if (is_long && std::thread::hardware_concurrency() > 1) {
+      SWITCHYARD_RETURN_IF_ERROR(OpenHelper());
+      for (int i = 0; i < kSnapshotTries; ++i) {
+        SWITCHYARD_ASSIGN_OR_RETURN(const bool is_done, ScanWithHelper(query, visit));
+        if (is_done) return OkStatus();
+      }
+    }
+    return Reading::ScanRuns(query, visit);
+  }
+
  private:
+  // Numbers from which on a second thread pays.
+  static constexpr uint64_t kLongScan = 4096;
+  static constexpr int kSnapshotTries = 3;
+
   // An old snapshot keeps the log from being written from its start again, so no read may be long.
   Status Bracket(const std::function<Status()>& body, int64_t budget_ms) override {
-    db_->SetTimeBudget(budget_ms);
-    Status status = db_->ReadSnapshot(body);
-    db_->SetTimeBudget(0);
+    return Bracket(*db_, body, budget_ms);
+  }
+  static Status Bracket(Connection& db, const std::function<Status()>& body, int64_t budget_ms) {
+    db.SetTimeBudget(budget_ms);
+    Status status = db.ReadSnapshot(body);
+    db.SetTimeBudget(0);
     return status;
   }
+
+  Status OpenHelper() {
+    if (helper_ != nullptr) return OkStatus();
+    SWITCHYARD_ASSIGN_OR_RETURN(helper_, Connection::Open(db_->path(), Connection::Mode::kReader));
+    return OkStatus();
+  }
+
+  // The number of the commit that the connection sees.
+  static Result<uint64_t> CommitSeen(Connection& db) {
+    Statement read = db.Prepare("SELECT tail_seq FROM meta");
+    SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
+    return has_row ? read.Uint(0) : 0;
+  }
+
+  // False, with nothing visited: a commit came between the snapshots of the two connections.
+  Result<bool> ScanWithHelper(const ScanQuery& query,
+                              const std::function<bool(const RunFacts&)>& visit) {
+    bool is_done = false;
+    const auto scan = [&]() -> Status {
+      SWITCHYARD_ASSIGN_OR_RETURN(const uint64_t own, CommitSeen(*db_));
+      return Bracket(
+          *helper_,
+          [&]() -> Status {
+            SWITCHYARD_ASSIGN_OR_RETURN(const uint64_t other, CommitSeen(*helper_));
+            if (own != other) return OkStatus();
+            is_done = true;
+            return reader_.ScanRuns(query, visit, helper_.get());
+          },
+          kScanBudgetMs);
+    };
+    SWITCHYARD_RETURN_IF_ERROR(Bracket(*db_, scan, kScanBudgetMs));
+    return is_done;
+  }
+
+  std::unique_ptr<Connection> helper_;  // opened by the first long scan
 };
 
 class SqliteStore final : public Reading<Store> {

@@ -699,7 +699,7 @@ TEST_P(StoreSuite, ScansFactsOfRuns) {
                   ->ScanRuns({.sweep = MakeSweepId(1),
                               .series = {"none", "valid/loss"},
                               .after = 1,
-                              .with_run = false},
+                              .run_facts = 0},
                              [&](const RunFacts& light) {
                                const RunFacts& full = facts[seen];
                                EXPECT_EQ(light.number, full.number);
@@ -713,6 +713,22 @@ TEST_P(StoreSuite, ScansFactsOfRuns) {
                              })
                   .ok());
   EXPECT_EQ(seen, facts.size());
+  // Any facts may be asked for without the others.
+  ASSERT_TRUE(store_
+                  ->ScanRuns({.sweep = MakeSweepId(1),
+                              .series = {"valid/loss"},
+                              .after = 2,
+                              .run_facts = kFactEndClass | kFactStep | kFactSlots},
+                             [&](const RunFacts& some) {
+                               EXPECT_EQ(some.number, 3u);
+                               EXPECT_EQ(some.end_class, EndClass::kOom);
+                               EXPECT_EQ(some.step, 70u);
+                               EXPECT_EQ(some.slots, 2u);
+                               EXPECT_TRUE(some.is_gpu);
+                               EXPECT_EQ(some.values[0].best, 1.25);
+                               return false;
+                             })
+                  .ok());
   const auto ignore = [](const RunFacts&) { return true; };
   EXPECT_EQ(store_->ScanRuns({.sweep = MakeSweepId(9)}, ignore).code(), Code::kNotFound);
   EXPECT_EQ(

@@ -249,6 +249,20 @@ TEST_P(QueryTest, GroupsWithMeanDeviationAndBest) {
   EXPECT_EQ(GroupRuns(*store_, sweep_, {.by = {"arn"}}).status().code(), Code::kInvalidArgument);
 }
 
+// A sweep that was read before it grew names fewer cells than its runs have.
+TEST_P(QueryTest, FindsTheDocumentsOfCellsThatCameLater) {
+  sweep_.row.is_drawn = false;
+  sweep_.row.cells = 1;
+  EXPECT_THAT(Numbers("train.steps = 200"), ElementsAre(2, 4, 6));
+  const Result<GroupResult> result = GroupRuns(*store_, sweep_, {.by = {"train.steps", "cell"}});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  ASSERT_EQ(result->groups.size(), 2U);
+  EXPECT_THAT(result->groups[0].key, ElementsAre("100", "1"));
+  EXPECT_THAT(result->groups[1].key, ElementsAre("200", "2"));
+  EXPECT_EQ(result->groups[0].runs, 3U);
+  EXPECT_EQ(result->groups[1].runs, 3U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Stores, QueryTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Sqlite" : "Memory"; });
 
