@@ -478,7 +478,8 @@ void World::CheckIdle(const scheduler::Run& run, Timestamp now) {
   const scheduler::State& state = *coordinator.state;
   const std::optional<Timestamp> held = scheduler::HeldAfterRestore(state, run);
   if (held.has_value() && now < *held) return See(Point::held_after_restore);
-  const Milliseconds waited = now - run.queued_since;
+  // What was held waits for a place from then on.
+  const Milliseconds waited = now - std::max(run.queued_since, held.value_or(run.queued_since));
   const Nanos quiet = engine.now() - quiet_since_;
   if (waited < Milliseconds(60'000) || quiet < kMin || run.row.max_parallel != 0) return;
   const bool is_wanted = std::ranges::any_of(run.links, [&](const scheduler::SweepLink& link) {
