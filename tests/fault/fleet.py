@@ -74,6 +74,7 @@ class Ledger:
         self.spawns = []  # (epoch, rank)
         self.steps = {}  # (epoch, rank) -> [(seq, step, value)]
         self.lives = {}  # (epoch, rank) -> [first, last] in CLOCK_BOOTTIME nanoseconds
+        self.ended = set()  # (epoch, rank) of those that were not killed
         for path in sorted(pathlib.Path(folder).iterdir()):
             who = None
             for line in path.read_text().splitlines():
@@ -84,8 +85,16 @@ class Ledger:
                     self.lives[who] = [int(words[-1]), int(words[-1])]
                 elif words[0] == "step":
                     self.steps.setdefault(who, []).append((int(words[5]), int(words[6]), float(words[7])))
+                elif words[0] == "end":
+                    self.ended.add(who)
                 if who:
                     self.lives[who][1] = int(words[-1])
+
+    def is_in_flight(self, epoch, step, value):
+        """Whether a killed trainer may have emitted this step and died before it could write so here."""
+        who = (epoch, 0)
+        last = max((s for _, s, _ in self.steps.get(who, [])), default=step - 1)
+        return who not in self.ended and step == last + 1 and value == toy_value(epoch, step)
 
 
 class Fleet(Cluster):
@@ -173,6 +182,8 @@ class Fleet(Cluster):
             emitted = [(s, v) for _, s, v in sorted(ledger.steps.get((epoch, 0), []))]
             shown_points = self.cli("-o", "json", "metrics", run, SERIES, "--attempts", ordinal, check=False)
             stored = [(int(p["step"]), p[SERIES]) for p in json.loads(shown_points.stdout)] if shown_points.returncode == 0 else []
+            if len(stored) == len(emitted) + 1 and ledger.is_in_flight(epoch, *stored[-1]):
+                emitted.append(stored[-1])
             assert stored == emitted, f"{run} attempt {ordinal}: {len(stored)} points stored, {len(emitted)} emitted"
         return shown
 
