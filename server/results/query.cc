@@ -64,6 +64,30 @@ Status InField(std::string_view field, const Status& status) {
   return InvalidArgument(StrCat(field, ": ", status.message()));
 }
 
+// Whether a run may satisfy a condition, as far as everything but its series says: by three-valued
+// logic, what is false with absent values is true with none.
+class MayBeTrue final : public spec::ExpressionNames {
+ public:
+  MayBeTrue(const RunNames& names, const spec::Expression& condition)
+      : names_(names.Fork()), condition_(condition) {}
+
+  // True where the condition cannot be answered: whoever asks it in full reports why.
+  bool Test(const store::RunFacts& run) {
+    if (!names_.SetRun(run)) return true;
+    const Result<spec::Truth> truth = condition_.Test(*this);
+    return !truth.ok() || *truth != spec::Truth::kFalse;
+  }
+
+  ExpressionValue Name(std::string_view name) const override { return names_.Name(name); }
+  ExpressionValue Series(std::string_view, spec::SeriesValue) const override {
+    return std::monostate{};
+  }
+
+ private:
+  RunNames names_;
+  const spec::Expression& condition_;
+};
+
 // Mean and squared deviations in one pass (Welford).
 struct Moments {
   GroupValue value;
@@ -199,10 +223,20 @@ Status ForEachRun(store::ReadStore& store, const store::SweepInfo& sweep, const 
   };
   while (true) {
     lacks_document = false;
+    // Threads copy this one while `names` changes from run to run.
+    const RunNames pristine = names->Fork();
+    std::function<std::function<bool(const store::RunFacts&)>()> make_hint;
+    if (condition) {
+      make_hint = [&] {
+        return [may_be = std::make_shared<MayBeTrue>(pristine, *condition)](
+                   const store::RunFacts& run) { return may_be->Test(run); };
+      };
+    }
     SWITCHYARD_RETURN_IF_ERROR(store.ScanRuns({.sweep = sweep.row.id,
                                                .series = names->series(),
                                                .after = after,
-                                               .run_facts = names->run_facts()},
+                                               .run_facts = names->run_facts(),
+                                               .make_hint = make_hint},
                                               take));
     if (!lacks_document) return status;
     // A cell that came after the sweep was read; a scan that is under way cannot be asked for it.

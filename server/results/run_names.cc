@@ -123,10 +123,10 @@ Status RunNames::ReadDocuments(store::ReadStore& store, uint64_t after, size_t c
   std::vector<uint64_t> numbers;
   SWITCHYARD_RETURN_IF_ERROR(store.ScanRuns(
       {.sweep = sweep_, .after = after, .run_facts = 0}, [&](const store::RunFacts& run) {
-        if (!documents_.contains(run.cell) && found.insert(run.cell).second) {
+        if (!documents_->contains(run.cell) && found.insert(run.cell).second) {
           numbers.push_back(run.number);
         }
-        return documents_.size() + found.size() < cells;
+        return documents_->size() + found.size() < cells;
       }));
   for (size_t from = 0; from < numbers.size(); from += kRunsAtOnce) {
     const size_t count = std::min(kRunsAtOnce, numbers.size() - from);
@@ -145,12 +145,21 @@ Status RunNames::ReadDocument(store::ReadStore& store, uint64_t cell, RunId run)
   if (!spec.ParseFromString(document.spec)) {
     return DataLoss(StrCat("the document of run ", run.value.ToString(), " cannot be read"));
   }
-  std::vector<ExpressionValue>& values = documents_[cell];
+  std::vector<ExpressionValue>& values = (*documents_)[cell];
   for (const std::string& path : paths_) {
     const std::optional<double> quantity = spec::QuantityOf(spec, path);
     values.push_back(quantity ? ExpressionValue(*quantity) : spec::ReadAt(spec, path));
   }
   return OkStatus();
+}
+
+RunNames RunNames::Fork() const {
+  RunNames fork(*this);
+  fork.known_columns_.clear();
+  fork.columns_ = nullptr;
+  fork.document_ = nullptr;
+  fork.run_ = nullptr;
+  return fork;
 }
 
 bool RunNames::IsAxis(std::string_view name) const {
@@ -183,8 +192,8 @@ RunNames::AxisValues RunNames::ReadColumns(
 bool RunNames::SetRun(const store::RunFacts& run) {
   run_ = &run;
   if (!paths_.empty()) {
-    const auto document = documents_.find(run.cell);
-    if (document == documents_.end()) return false;
+    const auto document = documents_->find(run.cell);
+    if (document == documents_->end()) return false;
     document_ = &document->second;
   }
   const store::Columns* columns = run.columns.get();

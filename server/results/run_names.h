@@ -48,6 +48,9 @@ class RunNames final : public spec::ExpressionNames {
   // Reads the documents of cells that are not known yet, of the runs numbered above `after`.
   Status LoadMore(store::ReadStore& store, uint64_t after);
 
+  // The same names without a run, for another thread, until more documents are read.
+  RunNames Fork() const;
+
   // The run that the names are about from now on; it must outlive the questions. Names that were
   // not announced are absent. False: a name needs the document of its cell, which is not known
   // (LoadMore).
@@ -105,7 +108,8 @@ class RunNames final : public spec::ExpressionNames {
   std::vector<std::string> paths_;  // what stands in documents only
   std::vector<bool> are_fields_;    // of axes_
   // Values of paths_ in order, by cell.
-  std::unordered_map<uint64_t, std::vector<spec::ExpressionValue>> documents_;
+  using Documents = std::unordered_map<uint64_t, std::vector<spec::ExpressionValue>>;
+  std::shared_ptr<Documents> documents_ = std::make_shared<Documents>();
   const std::vector<spec::ExpressionValue>* document_ = nullptr;  // of the run's cell
   std::unordered_map<const store::Columns*, AxisValues> known_columns_;
   AxisValues other_columns_;  // when too many are known

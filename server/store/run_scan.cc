@@ -13,7 +13,9 @@ namespace {
 constexpr size_t kSharedColumnsMax = 100'000;
 constexpr int kColumnsPerValue = 3;
 
-constexpr int kLinkColumns = 4;
+constexpr int kLinkColumns = 5;
+// One range in so many is hinted, whatever the ranges before have shown.
+constexpr uint64_t kRangesPerProbe = 16;
 
 // What the facts are read from, in the order of their bits.
 struct FactColumns {
@@ -35,7 +37,7 @@ constexpr FactColumns kFactColumns[] = {
 
 // One left join for each series; the names of series are looked up before.
 std::string ScanSql(size_t series, uint32_t run_facts) {
-  std::string columns = "SELECT l.number, l.cell, l.columns, l.state";
+  std::string columns = "SELECT l.number, l.cell, l.columns, l.state, l.run";
   std::string joins = " FROM links l";
   for (const FactColumns& one : kFactColumns) {
     if ((run_facts & one.fact) != 0) columns += one.sql;
@@ -101,13 +103,28 @@ Result<const SharedColumns::ByPacked::value_type*> SharedColumns::Find(
 RangeScan::RangeScan(Connection& db, const ScanKeys& keys, SharedColumns* shared)
     : keys_(keys),
       shared_(*shared),
-      read_(db.Prepare(ScanSql(keys.names.size(), keys.run_facts))) {}
+      hint_(keys.make_hint ? keys.make_hint() : nullptr),
+      full_(db.Prepare(ScanSql(keys.names.size(), keys.run_facts))) {
+  if (!hint_ || keys.names.empty()) return;
+  light_.emplace(db.Prepare(ScanSql(0, keys.run_facts)));
+  value_.emplace(
+      db.Prepare("SELECT last, has_best, best FROM summaries WHERE run = ?1 AND name = ?2"));
+}
 
 void RangeScan::Start(uint64_t after, uint64_t last) {
-  read_.Reset();
-  read_.Bind(1, keys_.sweep).Bind(2, after).Bind(3, last);
-  for (size_t i = 0; i < keys_.names.size(); ++i) {
-    read_.Bind(static_cast<int>(i) + 4, keys_.names[i]);
+  if (hint_ && ranges_++ % kRangesPerProbe == 0) {
+    is_hinted_ = true;
+    asked_ = 0;
+    wanted_ = 0;
+  } else {
+    is_hinted_ = hint_ && (!light_ || 2 * wanted_ <= asked_);
+  }
+  const bool is_light = is_hinted_ && light_;
+  Statement& read = is_light ? *light_ : full_;
+  read.Reset();
+  read.Bind(1, keys_.sweep).Bind(2, after).Bind(3, last);
+  for (size_t i = 0; !is_light && i < keys_.names.size(); ++i) {
+    read.Bind(static_cast<int>(i) + 4, keys_.names[i]);
   }
 }
 
@@ -129,20 +146,43 @@ Status RangeScan::FindColumns(uint64_t cell, std::string_view packed,
   return OkStatus();
 }
 
-Result<bool> RangeScan::Next(RunFacts* facts) {
-  SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read_.Step());
-  if (!has_row) return false;
-  facts->number = read_.Uint(0);
-  facts->cell = read_.Uint(1);
-  SWITCHYARD_RETURN_IF_ERROR(FindColumns(facts->cell, read_.Bytes(2), &facts->columns));
-  facts->state = static_cast<scheduler::RunState>(read_.Int(3));
-  int column = ReadRunColumns(read_, keys_.run_facts, facts);
-  facts->values.resize(keys_.names.size());
-  for (RunFacts::Value& value : facts->values) {
-    value = ReadValue(read_, column);
-    column += kColumnsPerValue;
+Status RangeScan::LookUpValues(int64_t run, RunFacts* facts) {
+  for (size_t i = 0; i < keys_.names.size(); ++i) {
+    value_->Reset();
+    value_->Bind(1, run).Bind(2, keys_.names[i]);
+    SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, value_->Step());
+    facts->values[i] = has_row ? ReadValue(*value_, 0) : RunFacts::Value();
   }
-  return true;
+  return OkStatus();
+}
+
+Result<bool> RangeScan::Next(RunFacts* facts) {
+  const bool is_light = is_hinted_ && light_;
+  Statement& read = is_light ? *light_ : full_;
+  facts->values.resize(keys_.names.size());
+  while (true) {
+    SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
+    if (!has_row) return false;
+    facts->number = read.Uint(0);
+    facts->cell = read.Uint(1);
+    SWITCHYARD_RETURN_IF_ERROR(FindColumns(facts->cell, read.Bytes(2), &facts->columns));
+    facts->state = static_cast<scheduler::RunState>(read.Int(3));
+    int column = ReadRunColumns(read, keys_.run_facts, facts);
+    if (is_hinted_) {
+      ++asked_;
+      if (!hint_(*facts)) continue;
+      ++wanted_;
+    }
+    if (is_light) {
+      SWITCHYARD_RETURN_IF_ERROR(LookUpValues(read.Int(4), facts));
+      return true;
+    }
+    for (RunFacts::Value& value : facts->values) {
+      value = ReadValue(read, column);
+      column += kColumnsPerValue;
+    }
+    return true;
+  }
 }
 
 }  // namespace switchyard::store

@@ -1,7 +1,5 @@
 #include "server/store/scan.h"
 
-#include <limits>
-
 #include "common/base/strings.h"
 #include "server/store/pack.h"
 #include "server/store/row_reader.h"
@@ -33,7 +31,7 @@ Result<uint64_t> RowReader::LastNumber(SweepId sweep) {
 Status RowReader::ScanRuns(const ScanQuery& query,
                            const std::function<bool(const RunFacts&)>& visit, Connection* helper) {
   SWITCHYARD_RETURN_IF_ERROR(CheckScan(query));
-  ScanKeys keys{.names = {}, .run_facts = query.run_facts};
+  ScanKeys keys{.names = {}, .run_facts = query.run_facts, .make_hint = query.make_hint};
   SWITCHYARD_ASSIGN_OR_RETURN(keys.sweep, SweepKey(query.sweep.value.ToString()));
   for (const std::string& series : query.series) {
     Statement find = db_.Prepare("SELECT id FROM names WHERE name = ?1");
@@ -41,18 +39,8 @@ Status RowReader::ScanRuns(const ScanQuery& query,
     SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, find.Step());
     keys.names.push_back(has_row ? find.Int(0) : -1);
   }
-  if (helper != nullptr) {
-    SWITCHYARD_ASSIGN_OR_RETURN(const uint64_t last, LastNumber(query.sweep));
-    return ScanWithTwo(db_, *helper, keys, query.after, last, visit);
-  }
-  SharedColumns shared;
-  RangeScan scan(db_, keys, &shared);
-  scan.Start(query.after, std::numeric_limits<int64_t>::max());
-  RunFacts facts;
-  while (true) {
-    SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, scan.Next(&facts));
-    if (!has_row || !visit(facts)) return OkStatus();
-  }
+  SWITCHYARD_ASSIGN_OR_RETURN(const uint64_t last, LastNumber(query.sweep));
+  return ScanInBlocks(db_, helper, keys, query.after, last, visit);
 }
 
 }  // namespace switchyard::store

@@ -1,5 +1,6 @@
 #include "server/store/store.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <filesystem>
@@ -57,7 +58,8 @@ void CommitManyRuns(Store& store) {
                                 .cell = i % 50 + 1,
                                 .columns = {{"train.lr", std::to_string(i % 50)}}});
     if (i % 3 != 0) continue;
-    writes.emplace_back(SummaryRow{.run = run.id, .series = "loss", .last = 1.0 / i, .count = 1});
+    writes.emplace_back(SummaryRow{
+        .run = run.id, .series = "loss", .last = 1.0 / static_cast<double>(i), .count = 1});
   }
   ASSERT_TRUE(store.Commit(writes).ok());
 }
@@ -88,6 +90,46 @@ TEST(LongScanTest, IsTheSameByOneThreadAndByTwo) {
     for (int i = 0; i < 3; ++i) EXPECT_EQ(Scan(*reader, 0, SIZE_MAX), all);
     EXPECT_EQ(Scan(*reader, 700, SIZE_MAX), Scan(*store, 700, SIZE_MAX));
     EXPECT_EQ(Scan(*reader, 3, 2000), Scan(*store, 3, 2000));
+  }
+  EXPECT_TRUE(store->Close().ok());
+}
+
+// What a hint refuses may be missing, nothing else may; what is there has its values.
+TEST(LongScanTest, LeavesOutOnlyWhatTheHintRefuses) {
+  SqliteHome home;
+  const std::unique_ptr<Store> store = home.Open();
+  CommitManyRuns(*store);
+  {
+    const std::unique_ptr<ReadStore> reader = *store->OpenReader();
+    // Few, then most runs are worth having.
+    for (const uint64_t worth : {uint64_t{3}, uint64_t{45}}) {
+      for (ReadStore* const store_or_reader :
+           {static_cast<ReadStore*>(store.get()), reader.get()}) {
+        std::vector<uint64_t> numbers;
+        uint64_t visited = 0;
+        const auto is_worth = [worth](const RunFacts& run) { return run.cell <= worth; };
+        const Status status = store_or_reader->ScanRuns(
+            {.sweep = MakeSweepId(1),
+             .series = {"none", "loss"},
+             .make_hint = [&] { return is_worth; }},
+            [&](const RunFacts& run) {
+              ++visited;
+              if (!is_worth(run)) return true;
+              numbers.push_back(run.number);
+              const uint64_t i = run.number < 3000 ? run.number : run.number - 5000;
+              EXPECT_FALSE(run.values[0].is_present);
+              EXPECT_EQ(run.values[1].is_present, i % 3 == 0);
+              EXPECT_EQ(run.values[1].last, i % 3 == 0 ? 1.0 / static_cast<double>(i) : 0);
+              return true;
+            });
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        EXPECT_EQ(numbers.size(), kManyRuns / 50 * worth);
+        EXPECT_TRUE(std::ranges::is_sorted(numbers));
+        if (worth == 3) {
+          EXPECT_EQ(visited, numbers.size());
+        }
+      }
+    }
   }
   EXPECT_TRUE(store->Close().ok());
 }

@@ -14,12 +14,12 @@ constexpr uint64_t kBlockNumbers = 512;
 // Blocks that are read and not yet visited: about 1 MB.
 constexpr uint64_t kBlocksAhead = 8;
 
-// Both threads read the next block that nobody has taken; the caller's thread visits them in order,
+// All threads read the next block that nobody has taken; the caller's thread visits them in order,
 // and reads only while the block that comes next is not there.
-class TwoThreadScan {
+class BlockScan {
  public:
-  TwoThreadScan(Connection& own, Connection& helper, const ScanKeys& keys, uint64_t after,
-                uint64_t last)
+  BlockScan(Connection& own, Connection* helper, const ScanKeys& keys, uint64_t after,
+            uint64_t last)
       : own_(own),
         helper_(helper),
         keys_(keys),
@@ -30,7 +30,7 @@ class TwoThreadScan {
   Status Run(const std::function<bool(const RunFacts&)>& visit) {
     std::thread thread;
     try {
-      thread = std::thread([this] { Help(); });
+      if (helper_ != nullptr) thread = std::thread([this] { Help(); });
     } catch (const std::system_error&) {
       // No thread to be had: the caller's does all of it.
     }
@@ -55,7 +55,7 @@ class TwoThreadScan {
   bool CanTake() const { return next_ < blocks_ && next_ < visited_ + kBlocksAhead; }
 
   void Help() {
-    RangeScan scan(helper_, keys_, &shared_);
+    RangeScan scan(*helper_, keys_, &shared_);
     while (true) {
       uint64_t index = 0;
       {
@@ -115,7 +115,7 @@ class TwoThreadScan {
   }
 
   Connection& own_;
-  Connection& helper_;
+  Connection* helper_;  // null: no second thread
   const ScanKeys& keys_;
   const uint64_t after_;
   const uint64_t last_;
@@ -132,9 +132,9 @@ class TwoThreadScan {
 
 }  // namespace
 
-Status ScanWithTwo(Connection& own, Connection& helper, const ScanKeys& keys, uint64_t after,
-                   uint64_t last, const std::function<bool(const RunFacts&)>& visit) {
-  return TwoThreadScan(own, helper, keys, after, last).Run(visit);
+Status ScanInBlocks(Connection& own, Connection* helper, const ScanKeys& keys, uint64_t after,
+                    uint64_t last, const std::function<bool(const RunFacts&)>& visit) {
+  return BlockScan(own, helper, keys, after, last).Run(visit);
 }
 
 }  // namespace switchyard::store
