@@ -134,7 +134,7 @@ class Failpoints(unittest.TestCase):
                     return False
             fleet.wait_until(ended, "ends", 60, 0.1)
             # Idle work (merging, checkpoints) comes when nothing else does.
-            end = time.monotonic() + 3
+            end = time.monotonic() + 10
             while not hit() and time.monotonic() < end:
                 time.sleep(0.1)
             if not hit():
@@ -160,7 +160,8 @@ class Failpoints(unittest.TestCase):
         missed = []
         for name in chosen:
             with self.subTest(failpoint=name):
-                if not self.visit(name):
+                # Idle work needs a machine with idle time, and output in more than one piece: a second try.
+                if not self.visit(name) and not self.visit(name):
                     missed.append(name)
         self.assertEqual(missed, [], "never reached")
         print(f"{len(chosen)} failpoints of {len(names)}", flush=True)

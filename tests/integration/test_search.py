@@ -97,7 +97,9 @@ class Search(unittest.TestCase):
         self.kill_and_restart(cluster)
         cluster.cli("wait", "pbt", timeout=300)
         ends = [state for _, state in self.story(cluster, "pbt")]
-        self.assertEqual((len(ends), ends.count("stopped_early"), ends.count("succeeded")), (6, 2, 4))
+        # Two generations replace one member each; one that takes its last step before its stop arrives has succeeded.
+        self.assertEqual((len(ends), ends.count("stopped_early") + ends.count("succeeded")), (6, 6), ends)
+        self.assertIn(ends.count("stopped_early"), (1, 2))
         fork = cluster.json("show", "pbt/5")["spec"]["init"]
         self.assertEqual(fork["restore"], "all")
         self.assertGreaterEqual(int(fork["step"]), 3)
