@@ -32,7 +32,7 @@ g++ the compiler
 cmake configures the build
 ninja-build runs the build
 ccache makes a second build short
-mold links in a fraction of ld's time
+lld links in a fraction of ld's time
 git the tests ask it which files are tracked
 python3 runs the tree test and the fixture scripts
 python3-pip fetches LibTorch's wheel
