@@ -74,16 +74,30 @@ CallPtr ServiceContext::Start(grpc::CallbackServerContext* context, Method metho
   return std::make_shared<Call>(context, families, method);
 }
 
-grpc::ServerUnaryReactor* ServiceContext::Read(
-    grpc::CallbackServerContext* context, Method method,
-    std::function<Status(store::ReadStore&)> read) const {
+grpc::ServerUnaryReactor* ServiceContext::LookUp(
+    grpc::CallbackServerContext* context, Method method, const Status& valid,
+    std::function<void(const CallPtr&, store::ReadStore&)> work) const {
   CallPtr call = Start(context, method);
   // Taken first: the call may end on the query thread before this function returns.
   grpc::ServerUnaryReactor* reactor = call->reactor();
-  readers->Post([call, read = std::move(read)](Result<store::ReadStore*> store) {
-    call->Finish(store.ok() ? read(**store) : store.status());
+  if (!valid.ok()) {
+    call->Finish(valid);
+    return reactor;
+  }
+  readers->Post([call, work = std::move(work)](Result<store::ReadStore*> store) {
+    if (!store.ok()) return call->Finish(store.status());
+    work(call, **store);
   });
   return reactor;
+}
+
+grpc::ServerUnaryReactor* ServiceContext::Read(
+    grpc::CallbackServerContext* context, Method method,
+    std::function<Status(store::ReadStore&)> read) const {
+  return LookUp(context, method, OkStatus(),
+                [read = std::move(read)](const CallPtr& call, store::ReadStore& store) {
+                  call->Finish(read(store));
+                });
 }
 
 }  // namespace switchyard::api

@@ -104,6 +104,11 @@ struct ServiceContext {
   ClientTracker* clients = nullptr;
 
   CallPtr Start(grpc::CallbackServerContext* context, Method method) const;
+  // A call that looks something up before it acts: it ends at once where its request is not
+  // `valid`; else `work` runs on a query thread and ends it, itself or in a callback of the core.
+  grpc::ServerUnaryReactor* LookUp(
+      grpc::CallbackServerContext* context, Method method, const Status& valid,
+      std::function<void(const CallPtr&, store::ReadStore&)> work) const;
   // A call that only reads: `read` runs on a query thread and its outcome ends the call.
   grpc::ServerUnaryReactor* Read(grpc::CallbackServerContext* context, Method method,
                                  std::function<Status(store::ReadStore&)> read) const;

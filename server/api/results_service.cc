@@ -197,16 +197,13 @@ class ResultsService final : public pb::ResultsService::CallbackService {
 grpc::ServerUnaryReactor* ResultsService::ListResults(grpc::CallbackServerContext* context,
                                                       const pb::ListResultsRequest* request,
                                                       pb::ListResultsResponse* response) {
-  CallPtr call = context_.Start(context, Method::kListResults);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  if (request->series_size() > kSeriesMax) {
-    call->Finish(InvalidArgument(StrCat("at most ", kSeriesMax, " series are listed")));
-    return reactor;
-  }
-  context_.readers->Post([this, call, request, response](Result<store::ReadStore*> store) {
-    call->Finish(store.ok() ? List(**store, &orders_, *request, response) : store.status());
-  });
-  return reactor;
+  return context_.Read(
+      context, Method::kListResults, [this, request, response](store::ReadStore& store) {
+        if (request->series_size() > kSeriesMax) {
+          return InvalidArgument(StrCat("at most ", kSeriesMax, " series are listed"));
+        }
+        return List(store, &orders_, *request, response);
+      });
 }
 
 grpc::ServerUnaryReactor* ResultsService::GroupResults(grpc::CallbackServerContext* context,

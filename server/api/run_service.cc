@@ -147,93 +147,81 @@ grpc::ServerUnaryReactor* RunService::GetRun(grpc::CallbackServerContext* contex
 grpc::ServerUnaryReactor* RunService::ControlRun(grpc::CallbackServerContext* context,
                                                  const pb::ControlRunRequest* request,
                                                  pb::ControlRunResponse* response) {
-  CallPtr call = context_.Start(context, Method::kControlRun);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
   Status valid = CheckRequestId(request->request_id());
   if (valid.ok()) valid = CheckText(request->reason(), "reason");
   const Result<scheduler::Verb> verb = VerbOf(request->action());
   if (valid.ok()) valid = verb.status();
-  if (!valid.ok()) {
-    call->Finish(valid);
-    return reactor;
-  }
   Core* core = context_.core;
   Readers* readers = context_.readers;
-  readers->Post([=](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    const Result<store::RunInfo> found = (*store)->FindRun(request->run());
-    if (!found.ok()) return call->Finish(found.status());
-    SteerInput input;
-    input.run = found->row.id;
-    input.verb = *verb;
-    input.priority = request->priority();
-    input.reason = request->reason();
-    input.request_id = request->request_id();
-    core->Steer(std::move(input), [=](const Result<uint64_t>& affected) {
-      if (!affected.ok()) return call->Finish(affected.status());
-      // As it stands after the commit.
-      readers->Post([=](Result<store::ReadStore*> again) {
-        if (!again.ok()) return call->Finish(again.status());
-        const Result<store::RunInfo> run = (*again)->FindRun(request->run());
-        if (run.ok()) ToProto(*run, response->mutable_run());
-        call->Finish(run.status());
-      });
-    });
-  });
-  return reactor;
+  return context_.LookUp(context, Method::kControlRun, valid,
+                         [=](const CallPtr& call, store::ReadStore& store) {
+                           const Result<store::RunInfo> found = store.FindRun(request->run());
+                           if (!found.ok()) return call->Finish(found.status());
+                           SteerInput input;
+                           input.run = found->row.id;
+                           input.verb = *verb;
+                           input.priority = request->priority();
+                           input.reason = request->reason();
+                           input.request_id = request->request_id();
+                           core->Steer(std::move(input), [=](const Result<uint64_t>& affected) {
+                             if (!affected.ok()) return call->Finish(affected.status());
+                             // As it stands after the commit.
+                             readers->Post([=](Result<store::ReadStore*> again) {
+                               if (!again.ok()) return call->Finish(again.status());
+                               const Result<store::RunInfo> run = (*again)->FindRun(request->run());
+                               if (run.ok()) ToProto(*run, response->mutable_run());
+                               call->Finish(run.status());
+                             });
+                           });
+                         });
 }
 
 grpc::ServerUnaryReactor* RunService::PinCheckpoint(grpc::CallbackServerContext* context,
                                                     const pb::PinCheckpointRequest* request,
                                                     pb::PinCheckpointResponse* response) {
-  CallPtr call = context_.Start(context, Method::kPinCheckpoint);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
   Core* core = context_.core;
-  context_.readers->Post([=](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    const Result<store::RunInfo> run = (*store)->FindRun(request->run());
-    if (!run.ok()) return call->Finish(run.status());
-    const Result<std::vector<scheduler::CheckpointRow>> rows =
-        (*store)->ListCheckpoints(run->row.id);
-    if (!rows.ok()) return call->Finish(rows.status());
-    // Of two attempts that reached the step, the newer one's.
-    const scheduler::CheckpointRow* found = nullptr;
-    for (const scheduler::CheckpointRow& row : *rows) {
-      if (row.step == request->step()) found = &row;
-    }
-    if (found == nullptr) {
-      return call->Finish(
-          NotFound(StrCat("run ", request->run(), " has no checkpoint at step ", request->step())));
-    }
-    ToProto(*found, response->mutable_checkpoint());
-    response->mutable_checkpoint()->set_pinned(request->pinned());
-    core->Pin({.checkpoint = {.run = found->run, .epoch = found->epoch, .step = found->step},
-               .pinned = request->pinned()},
-              [call](const Result<uint64_t>& done) { call->Finish(done.status()); });
-  });
-  return reactor;
+  return context_.LookUp(
+      context, Method::kPinCheckpoint, OkStatus(),
+      [=](const CallPtr& call, store::ReadStore& store) {
+        const Result<store::RunInfo> run = store.FindRun(request->run());
+        if (!run.ok()) return call->Finish(run.status());
+        const Result<std::vector<scheduler::CheckpointRow>> rows =
+            store.ListCheckpoints(run->row.id);
+        if (!rows.ok()) return call->Finish(rows.status());
+        // Of two attempts that reached the step, the newer one's.
+        const scheduler::CheckpointRow* found = nullptr;
+        for (const scheduler::CheckpointRow& row : *rows) {
+          if (row.step == request->step()) found = &row;
+        }
+        if (found == nullptr) {
+          return call->Finish(NotFound(
+              StrCat("run ", request->run(), " has no checkpoint at step ", request->step())));
+        }
+        ToProto(*found, response->mutable_checkpoint());
+        response->mutable_checkpoint()->set_pinned(request->pinned());
+        core->Pin({.checkpoint = {.run = found->run, .epoch = found->epoch, .step = found->step},
+                   .pinned = request->pinned()},
+                  [call](const Result<uint64_t>& done) { call->Finish(done.status()); });
+      });
 }
 
 grpc::ServerUnaryReactor* RunService::ExplainRun(grpc::CallbackServerContext* context,
                                                  const pb::ExplainRunRequest* request,
                                                  pb::ExplainRunResponse* response) {
-  CallPtr call = context_.Start(context, Method::kExplainRun);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
   Core* core = context_.core;
-  context_.readers->Post([=](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    Result<store::RunInfo> found = (*store)->FindRun(request->run());
-    if (!found.ok()) return call->Finish(found.status());
-    core->Explain(
-        found->row.id, [=, status = found->status](const Result<std::vector<std::string>>& lines) {
+  return context_.LookUp(
+      context, Method::kExplainRun, OkStatus(), [=](const CallPtr& call, store::ReadStore& store) {
+        Result<store::RunInfo> found = store.FindRun(request->run());
+        if (!found.ok()) return call->Finish(found.status());
+        core->Explain(found->row.id, [=, status = found->status](
+                                         const Result<std::vector<std::string>>& lines) {
           if (!lines.ok()) return call->Finish(lines.status());
           for (const std::string& line : lines->empty() ? scheduler::ExplainEnd(status) : *lines) {
             response->add_lines(line);
           }
           call->Finish(OkStatus());
         });
-  });
-  return reactor;
+      });
 }
 
 grpc::ServerUnaryReactor* RunService::ReadLog(grpc::CallbackServerContext* context,

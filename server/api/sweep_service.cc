@@ -253,79 +253,58 @@ void SubmitDocument(Core* core, const pb::SweepSpec& spec, bool rerun,
 grpc::ServerUnaryReactor* SweepService::SubmitSweep(grpc::CallbackServerContext* context,
                                                     const pb::SubmitSweepRequest* request,
                                                     pb::SubmitSweepResponse* response) {
-  CallPtr call = context_.Start(context, Method::kSubmitSweep);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
   Status valid = CheckRequestId(request->request_id());
   if (valid.ok()) valid = CheckSpec(request->spec());
-  if (!valid.ok()) {
-    call->Finish(valid);
-    return reactor;
-  }
   Core* core = context_.core;
   // Checking and expanding take CPU time: on a query thread, not on gRPC's.
-  context_.readers->Post([=](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    if (call->is_cancelled()) return call->Finish({Code::kCancelled, "the client has gone"});
-    pb::SweepSpec spec = request->spec();
-    if (const Status status = ResolveInit(**store, &spec); !status.ok()) {
-      return call->Finish(status);
-    }
-    SubmitDocument(core, spec, request->rerun(), request->request_id(), call, response);
-  });
-  return reactor;
+  return context_.LookUp(
+      context, Method::kSubmitSweep, valid, [=](const CallPtr& call, store::ReadStore& store) {
+        if (call->is_cancelled()) return call->Finish({Code::kCancelled, "the client has gone"});
+        pb::SweepSpec spec = request->spec();
+        if (const Status status = ResolveInit(store, &spec); !status.ok()) {
+          return call->Finish(status);
+        }
+        SubmitDocument(core, spec, request->rerun(), request->request_id(), call, response);
+      });
 }
 
 grpc::ServerUnaryReactor* SweepService::ForkRun(grpc::CallbackServerContext* context,
                                                 const pb::ForkRunRequest* request,
                                                 pb::SubmitSweepResponse* response) {
-  CallPtr call = context_.Start(context, Method::kForkRun);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
   const Status valid = CheckRequestId(request->request_id());
-  if (!valid.ok()) {
-    call->Finish(valid);
-    return reactor;
-  }
   Core* core = context_.core;
-  context_.readers->Post([=](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    pb::SweepSpec spec;
-    if (const Status status = PlanFork(**store, *request, &spec); !status.ok()) {
-      return call->Finish(status);
-    }
-    SubmitDocument(core, spec, /*rerun=*/false, request->request_id(), call, response);
-  });
-  return reactor;
+  return context_.LookUp(
+      context, Method::kForkRun, valid, [=](const CallPtr& call, store::ReadStore& store) {
+        pb::SweepSpec spec;
+        if (const Status status = PlanFork(store, *request, &spec); !status.ok()) {
+          return call->Finish(status);
+        }
+        SubmitDocument(core, spec, /*rerun=*/false, request->request_id(), call, response);
+      });
 }
 
 grpc::ServerUnaryReactor* SweepService::ExtendSweep(grpc::CallbackServerContext* context,
                                                     const pb::ExtendSweepRequest* request,
                                                     pb::ExtendSweepResponse* response) {
-  CallPtr call = context_.Start(context, Method::kExtendSweep);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
   Status valid = CheckRequestId(request->request_id());
   if (valid.ok()) valid = CheckSpec(request->spec());
-  if (!valid.ok()) {
-    call->Finish(valid);
-    return reactor;
-  }
   Core* core = context_.core;
-  context_.readers->Post([=](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    Result<ExtendInput> input = PlanExtend(**store, *request);
-    if (!input.ok()) return call->Finish(input.status());
-    for (const spec::StageExtension& stage : input->extensions) {
-      response->set_cells_added(response->cells_added() + stage.added_cells);
-      response->set_seeds_added(response->seeds_added() + stage.added_seeds.size());
-    }
-    core->Extend(*std::move(input), [call, response](const Result<ExtendReply>& reply) {
-      if (reply.ok()) {
-        ToProto(reply->sweep, response->mutable_sweep());
-        response->set_existed(reply->existed);
-      }
-      call->Finish(reply.status());
-    });
-  });
-  return reactor;
+  return context_.LookUp(
+      context, Method::kExtendSweep, valid, [=](const CallPtr& call, store::ReadStore& store) {
+        Result<ExtendInput> input = PlanExtend(store, *request);
+        if (!input.ok()) return call->Finish(input.status());
+        for (const spec::StageExtension& stage : input->extensions) {
+          response->set_cells_added(response->cells_added() + stage.added_cells);
+          response->set_seeds_added(response->seeds_added() + stage.added_seeds.size());
+        }
+        core->Extend(*std::move(input), [call, response](const Result<ExtendReply>& reply) {
+          if (reply.ok()) {
+            ToProto(reply->sweep, response->mutable_sweep());
+            response->set_existed(reply->existed);
+          }
+          call->Finish(reply.status());
+        });
+      });
 }
 
 grpc::ServerUnaryReactor* SweepService::PlanSweep(grpc::CallbackServerContext* context,
@@ -339,67 +318,51 @@ grpc::ServerUnaryReactor* SweepService::PlanSweep(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* SweepService::ListSweeps(grpc::CallbackServerContext* context,
                                                    const pb::ListSweepsRequest* request,
                                                    pb::ListSweepsResponse* response) {
-  CallPtr call = context_.Start(context, Method::kListSweeps);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    const Result<store::SweepPage> page = (*store)->ListSweeps(
-        request->all(), request->page_token(), PageSize(request->page_size(), 100, 1000));
-    if (page.ok()) {
-      for (const store::SweepInfo& sweep : page->sweeps) ToProto(sweep, response->add_sweeps());
-      response->set_next_page_token(page->next);
-    }
-    call->Finish(page.status());
+  return context_.Read(context, Method::kListSweeps, [request, response](store::ReadStore& store) {
+    SWITCHYARD_ASSIGN_OR_RETURN(const store::SweepPage page,
+                                store.ListSweeps(request->all(), request->page_token(),
+                                                 PageSize(request->page_size(), 100, 1000)));
+    for (const store::SweepInfo& sweep : page.sweeps) ToProto(sweep, response->add_sweeps());
+    response->set_next_page_token(page.next);
+    return OkStatus();
   });
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* SweepService::GetSweep(grpc::CallbackServerContext* context,
                                                  const pb::GetSweepRequest* request,
                                                  pb::Sweep* response) {
-  CallPtr call = context_.Start(context, Method::kGetSweep);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
-  context_.readers->Post([call, request, response](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    const Result<store::SweepInfo> sweep =
-        (*store)->FindSweep(request->sweep(), /*with_spec=*/true);
-    if (sweep.ok()) ToProto(*sweep, response);
-    call->Finish(sweep.status());
+  return context_.Read(context, Method::kGetSweep, [request, response](store::ReadStore& store) {
+    SWITCHYARD_ASSIGN_OR_RETURN(const store::SweepInfo sweep,
+                                store.FindSweep(request->sweep(), /*with_spec=*/true));
+    ToProto(sweep, response);
+    return OkStatus();
   });
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* SweepService::ControlSweep(grpc::CallbackServerContext* context,
                                                      const pb::ControlSweepRequest* request,
                                                      pb::ControlSweepResponse* response) {
-  CallPtr call = context_.Start(context, Method::kControlSweep);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
   Status valid = CheckRequestId(request->request_id());
   if (valid.ok()) valid = CheckText(request->reason(), "reason");
   const Result<scheduler::Verb> verb = VerbOf(request->action());
   if (valid.ok()) valid = verb.status();
-  if (!valid.ok()) {
-    call->Finish(valid);
-    return reactor;
-  }
   Core* core = context_.core;
-  context_.readers->Post([=](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    const Result<store::SweepInfo> sweep =
-        (*store)->FindSweep(request->sweep(), /*with_spec=*/false);
-    if (!sweep.ok()) return call->Finish(sweep.status());
-    SteerInput input;
-    input.sweep = sweep->row.id;
-    input.verb = *verb;
-    input.priority = request->priority();
-    input.reason = request->reason();
-    input.request_id = request->request_id();
-    core->Steer(std::move(input), [call, response](const Result<uint64_t>& affected) {
-      if (affected.ok()) response->set_runs_affected(*affected);
-      call->Finish(affected.status());
-    });
-  });
-  return reactor;
+  return context_.LookUp(
+      context, Method::kControlSweep, valid, [=](const CallPtr& call, store::ReadStore& store) {
+        const Result<store::SweepInfo> sweep =
+            store.FindSweep(request->sweep(), /*with_spec=*/false);
+        if (!sweep.ok()) return call->Finish(sweep.status());
+        SteerInput input;
+        input.sweep = sweep->row.id;
+        input.verb = *verb;
+        input.priority = request->priority();
+        input.reason = request->reason();
+        input.request_id = request->request_id();
+        core->Steer(std::move(input), [call, response](const Result<uint64_t>& affected) {
+          if (affected.ok()) response->set_runs_affected(*affected);
+          call->Finish(affected.status());
+        });
+      });
 }
 
 // Runs by their numbers in the sweep; none given: all that have failed or were quarantined.
@@ -429,95 +392,79 @@ Result<RetryInput> PlanRetry(store::ReadStore& store, const pb::RetryRunsRequest
 grpc::ServerUnaryReactor* SweepService::RetryRuns(grpc::CallbackServerContext* context,
                                                   const pb::RetryRunsRequest* request,
                                                   pb::RetryRunsResponse* response) {
-  CallPtr call = context_.Start(context, Method::kRetryRuns);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
   const Status valid = CheckRequestId(request->request_id());
-  if (!valid.ok()) {
-    call->Finish(valid);
-    return reactor;
-  }
   Core* core = context_.core;
-  context_.readers->Post([=](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    Result<RetryInput> input = PlanRetry(**store, *request);
-    if (!input.ok()) return call->Finish(input.status());
-    core->Retry(*std::move(input), [call, response](const Result<RetryReply>& reply) {
-      if (reply.ok()) {
-        ToProto(reply->sweep, response->mutable_sweep());
-        response->set_runs_made(reply->runs_made);
-      }
-      call->Finish(reply.status());
-    });
-  });
-  return reactor;
+  return context_.LookUp(
+      context, Method::kRetryRuns, valid, [=](const CallPtr& call, store::ReadStore& store) {
+        Result<RetryInput> input = PlanRetry(store, *request);
+        if (!input.ok()) return call->Finish(input.status());
+        core->Retry(*std::move(input), [call, response](const Result<RetryReply>& reply) {
+          if (reply.ok()) {
+            ToProto(reply->sweep, response->mutable_sweep());
+            response->set_runs_made(reply->runs_made);
+          }
+          call->Finish(reply.status());
+        });
+      });
 }
 
 grpc::ServerUnaryReactor* SweepService::Ask(grpc::CallbackServerContext* context,
                                             const pb::AskRequest* request,
                                             pb::AskResponse* response) {
-  CallPtr call = context_.Start(context, Method::kAsk);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
   Core* core = context_.core;
-  context_.readers->Post([=](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    const Result<store::SweepInfo> sweep =
-        (*store)->FindSweep(request->sweep(), /*with_spec=*/false);
-    if (!sweep.ok()) return call->Finish(sweep.status());
-    core->Ask(sweep->row.id, request->since(), [call, response](const Result<AskReply>& reply) {
-      if (reply.ok()) {
-        for (const search::CellReport& cell : reply->cells) {
-          pb::CellReport* out = response->add_cells();
-          out->set_cell(cell.cell);
-          if (cell.end.has_value()) out->set_end(static_cast<pb::CellEnd>(*cell.end));
-          out->set_step(cell.step);
-          out->set_value(cell.value);
-        }
-        response->set_ended(reply->ended);
-        response->set_is_closed(reply->is_closed);
-      }
-      call->Finish(reply.status());
-    });
-  });
-  return reactor;
+  return context_.LookUp(
+      context, Method::kAsk, OkStatus(), [=](const CallPtr& call, store::ReadStore& store) {
+        const Result<store::SweepInfo> sweep =
+            store.FindSweep(request->sweep(), /*with_spec=*/false);
+        if (!sweep.ok()) return call->Finish(sweep.status());
+        core->Ask(sweep->row.id, request->since(), [call, response](const Result<AskReply>& reply) {
+          if (reply.ok()) {
+            for (const search::CellReport& cell : reply->cells) {
+              pb::CellReport* out = response->add_cells();
+              out->set_cell(cell.cell);
+              if (cell.end.has_value()) out->set_end(static_cast<pb::CellEnd>(*cell.end));
+              out->set_step(cell.step);
+              out->set_value(cell.value);
+            }
+            response->set_ended(reply->ended);
+            response->set_is_closed(reply->is_closed);
+          }
+          call->Finish(reply.status());
+        });
+      });
 }
 
 grpc::ServerUnaryReactor* SweepService::Tell(grpc::CallbackServerContext* context,
                                              const pb::TellRequest* request,
                                              pb::TellResponse* response) {
-  CallPtr call = context_.Start(context, Method::kTell);
-  grpc::ServerUnaryReactor* reactor = call->reactor();
   Status valid = CheckRequestId(request->request_id());
   if (valid.ok() && (request->cells_size() > kTellsMax || request->stop_size() > kTellsMax)) {
     valid = InvalidArgument(StrCat(request->cells_size(), " cells and ", request->stop_size(),
                                    " to stop, at most ", kTellsMax, " of each are taken"));
   }
-  if (!valid.ok()) {
-    call->Finish(valid);
-    return reactor;
-  }
   Core* core = context_.core;
-  context_.readers->Post([=](Result<store::ReadStore*> store) {
-    if (!store.ok()) return call->Finish(store.status());
-    const Result<store::SweepInfo> sweep =
-        (*store)->FindSweep(request->sweep(), /*with_spec=*/false);
-    if (!sweep.ok()) return call->Finish(sweep.status());
-    TellInput input{.sweep = sweep->row.id,
-                    .cells = {},
-                    .stop = {request->stop().begin(), request->stop().end()},
-                    .close = request->close(),
-                    .request_id = request->request_id()};
-    for (const pb::CellPoint& cell : request->cells()) {
-      NamedValues& values = input.cells.emplace_back();
-      for (const pb::AxisValue& value : cell.values()) {
-        values.emplace_back(value.axis(), value.value());
-      }
-    }
-    core->Tell(std::move(input), [call, response](const Result<TellReply>& reply) {
-      if (reply.ok()) response->mutable_cells()->Assign(reply->cells.begin(), reply->cells.end());
-      call->Finish(reply.status());
-    });
-  });
-  return reactor;
+  return context_.LookUp(
+      context, Method::kTell, valid, [=](const CallPtr& call, store::ReadStore& store) {
+        const Result<store::SweepInfo> sweep =
+            store.FindSweep(request->sweep(), /*with_spec=*/false);
+        if (!sweep.ok()) return call->Finish(sweep.status());
+        TellInput input{.sweep = sweep->row.id,
+                        .cells = {},
+                        .stop = {request->stop().begin(), request->stop().end()},
+                        .close = request->close(),
+                        .request_id = request->request_id()};
+        for (const pb::CellPoint& cell : request->cells()) {
+          NamedValues& values = input.cells.emplace_back();
+          for (const pb::AxisValue& value : cell.values()) {
+            values.emplace_back(value.axis(), value.value());
+          }
+        }
+        core->Tell(std::move(input), [call, response](const Result<TellReply>& reply) {
+          if (reply.ok())
+            response->mutable_cells()->Assign(reply->cells.begin(), reply->cells.end());
+          call->Finish(reply.status());
+        });
+      });
 }
 
 }  // namespace
