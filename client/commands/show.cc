@@ -1,4 +1,5 @@
 #include "client/commands/commands.h"
+#include "client/commands/sweep_reader.h"
 #include "client/exit_code.h"
 #include "client/output/message_value.h"
 #include "client/output/number.h"
@@ -136,39 +137,19 @@ int RunShow(const Context& context, const std::string& id) {
   if (!selector.ok()) return context.Fail(selector.status());
   Result<std::unique_ptr<Connection>> connected = context.Connect();
   if (!connected.ok()) return context.Fail(connected.status());
-  Connection& connection = **connected;
-
-  const Result<std::string> single = SingleRun(id);
-  if (single.ok()) {
-    pb::GetRunRequest request;
-    request.set_run(*single);
-    pb::RunDetail detail;
-    const Status status = connection.GetRun(request, &detail);
-    if (status.ok()) {
-      Value document = FromMessage(detail);
-      if (context.format == Format::kQuiet)
-        document = Value::Members{{"name", detail.run().name()}};
-      context.Print(context.is_for_people() ? RunText(detail)
-                                            : RenderDocument(document, context.format));
-      return kExitOk;
-    }
-    // An id may be a sweep's.
-    const bool may_be_sweep =
-        selector->kind == Selector::Kind::kId && status.code() == Code::kNotFound;
-    if (!may_be_sweep) return context.Fail(status);
-  } else if (selector->kind != Selector::Kind::kSweep) {
-    return context.Fail(single.status());
-  }
-  pb::GetSweepRequest request;
-  request.set_sweep(selector->kind == Selector::Kind::kId ? selector->id : selector->sweep);
+  pb::RunDetail detail;
   pb::Sweep sweep;
-  if (const Status status = connection.GetSweep(request, &sweep); !status.ok()) {
-    return context.Fail(status);
+  const Result<bool> is_run = ReadRunOrSweep(**connected, *selector, id, &detail, &sweep);
+  if (!is_run.ok()) return context.Fail(is_run.status());
+  if (context.is_for_people()) {
+    context.Print(*is_run ? RunText(detail) : SweepText(sweep));
+    return kExitOk;
   }
-  Value document = FromMessage(sweep);
-  if (context.format == Format::kQuiet) document = Value::Members{{"name", sweep.name()}};
-  context.Print(context.is_for_people() ? SweepText(sweep)
-                                        : RenderDocument(document, context.format));
+  Value document = *is_run ? FromMessage(detail) : FromMessage(sweep);
+  if (context.format == Format::kQuiet) {
+    document = Value::Members{{"name", *is_run ? detail.run().name() : sweep.name()}};
+  }
+  context.Print(RenderDocument(document, context.format));
   return kExitOk;
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "client/commands/commands.h"
-#include "client/commands/runs.h"
+#include "client/commands/sweep_reader.h"
 #include "client/exit_code.h"
 #include "client/output/message_value.h"
 #include "common/base/strings.h"
@@ -51,25 +51,12 @@ struct Document {
 
 Result<Document> ReadDocument(Connection& connection, const std::string& id) {
   SWITCHYARD_ASSIGN_OR_RETURN(const Selector selector, ParseSelector(id));
-  const Result<std::string> single = SingleRun(id);
-  if (single.ok()) {
-    pb::GetRunRequest request;
-    request.set_run(*single);
-    pb::RunDetail detail;
-    const Status status = connection.GetRun(request, &detail);
-    if (status.ok()) {
-      return Document{
-          .is_run = true, .name = detail.run().name(), .spec = FromMessage(detail.spec())};
-    }
-    if (selector.kind != Selector::Kind::kId || status.code() != Code::kNotFound) return status;
-  } else if (selector.kind != Selector::Kind::kSweep) {
-    return single.status();
-  }
-  pb::GetSweepRequest request;
-  request.set_sweep(selector.kind == Selector::Kind::kId ? selector.id : selector.sweep);
+  pb::RunDetail detail;
   pb::Sweep sweep;
-  SWITCHYARD_RETURN_IF_ERROR(connection.GetSweep(request, &sweep));
-  return Document{.name = sweep.name(), .spec = FromMessage(sweep.spec())};
+  SWITCHYARD_ASSIGN_OR_RETURN(const bool is_run,
+                              ReadRunOrSweep(connection, selector, id, &detail, &sweep));
+  if (!is_run) return Document{.name = sweep.name(), .spec = FromMessage(sweep.spec())};
+  return Document{.is_run = true, .name = detail.run().name(), .spec = FromMessage(detail.spec())};
 }
 
 }  // namespace

@@ -29,6 +29,24 @@ Status ReadSweep(Connection& connection, const std::string& selector, pb::Sweep*
   return connection.GetSweep(request, sweep);
 }
 
+Result<bool> ReadRunOrSweep(Connection& connection, const Selector& selector, const std::string& id,
+                            pb::RunDetail* run, pb::Sweep* sweep) {
+  const Result<std::string> single = SingleRun(id);
+  if (single.ok()) {
+    pb::GetRunRequest request;
+    request.set_run(*single);
+    const Status status = connection.GetRun(request, run);
+    if (status.ok()) return true;
+    if (selector.kind != Selector::Kind::kId || status.code() != Code::kNotFound) return status;
+  } else if (selector.kind != Selector::Kind::kSweep) {
+    return single.status();
+  }
+  pb::GetSweepRequest request;
+  request.set_sweep(selector.kind == Selector::Kind::kId ? selector.id : selector.sweep);
+  SWITCHYARD_RETURN_IF_ERROR(connection.GetSweep(request, sweep));
+  return false;
+}
+
 Status ReadRuns(Connection& connection, const std::string& sweep_id, const std::string& where,
                 const std::vector<std::string>& series, std::vector<pb::Run>* runs) {
   pb::ListResultsRequest request;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/connection.h"
+#include "client/selector.h"
 #include "common/base/status.h"
 
 namespace switchyard::v1 {
@@ -19,6 +20,11 @@ namespace switchyard::client {
 
 // The sweep that `selector` means, with its spec. kInvalidArgument: it is not one sweep.
 Status ReadSweep(Connection& connection, const std::string& selector, v1::Sweep* sweep);
+
+// What `selector`, parsed from `id`, means: a run (true; `run` is filled), or a sweep (false;
+// `sweep` is, with its spec). An id is tried as a run's first, then as a sweep's.
+Result<bool> ReadRunOrSweep(Connection& connection, const Selector& selector, const std::string& id,
+                            v1::RunDetail* run, v1::Sweep* sweep);
 
 // Runs of a sweep by number, with the summaries of `series` (at most 64). `where`: an expression
 // that they satisfy; empty: all.
