@@ -2,6 +2,7 @@
 #include <map>
 
 #include "client/commands/commands.h"
+#include "client/commands/poll_pause.h"
 #include "client/exit_code.h"
 #include "client/output/number.h"
 #include "common/base/ids.h"
@@ -18,8 +19,6 @@ namespace pb = ::switchyard::v1;
 
 namespace {
 
-constexpr int kPollFirstMs = 200;
-constexpr int kPollMaxMs = 2000;
 constexpr uint32_t kWindowMax = 128;
 constexpr uint32_t kReportBytesMax = 1 << 20;
 
@@ -75,14 +74,13 @@ Status WaitForRun(const Context& context, Connection& connection, const std::str
   connection.set_patience(Patience::kWait);
   pb::GetRunRequest request;
   request.set_run(name);
-  int pause_ms = kPollFirstMs;
+  PollPause pause(context);
   while (true) {
     const Status status = connection.GetRun(request, detail);
     // A sweep is expanded after it was taken on.
     if (!status.ok() && status.code() != Code::kNotFound) return status;
     if (status.ok() && IsTerminal(detail->run().state())) return OkStatus();
-    context.console.sleep(pause_ms);
-    pause_ms = std::min(pause_ms * 3 / 2, kPollMaxMs);
+    pause.Rest();
   }
 }
 
@@ -92,6 +90,7 @@ Status ReadReport(const Context& context, Connection& connection, const std::str
   request.set_run(run);
   request.set_stream(pb::LOG_STREAM_STDOUT);
   request.set_max_bytes(kReportBytesMax);
+  PollPause pause(context);
   while (text->size() < kReportBytesMax) {
     pb::ReadLogResponse response;
     SWITCHYARD_RETURN_IF_ERROR(connection.ReadLog(request, &response));
@@ -100,7 +99,7 @@ Status ReadReport(const Context& context, Connection& connection, const std::str
     request.set_offset(response.next_offset());
     if (!response.data().empty()) continue;
     if (response.at_end()) return OkStatus();
-    context.console.sleep(kPollFirstMs);
+    pause.Rest();
   }
   return OkStatus();
 }

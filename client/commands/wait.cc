@@ -1,7 +1,7 @@
-#include <algorithm>
 #include <map>
 
 #include "client/commands/commands.h"
+#include "client/commands/poll_pause.h"
 #include "client/exit_code.h"
 #include "common/base/strings.h"
 #include "switchyard/v1/run_service.pb.h"
@@ -13,35 +13,28 @@ namespace pb = ::switchyard::v1;
 
 namespace {
 
-constexpr int kPollFirstMs = 200;
-constexpr int kPollMaxMs = 2000;
-
 // Asks until all of the selection is terminal, ever more slowly, and keeps it up to date.
 Status PollToTheEnd(const Context& context, Connection& connection, Selection* selection) {
-  int pause_ms = kPollFirstMs;
-  const auto rest = [&] {
-    context.console.sleep(pause_ms);
-    pause_ms = std::min(pause_ms * 3 / 2, kPollMaxMs);
-  };
+  PollPause pause(context);
   for (pb::Sweep& sweep : selection->sweeps) {
     pb::GetSweepRequest request;
     request.set_sweep(sweep.id());
     while (!IsTerminal(sweep.state())) {
-      rest();
+      pause.Rest();
       SWITCHYARD_RETURN_IF_ERROR(connection.GetSweep(request, &sweep));
     }
-    pause_ms = kPollFirstMs;
+    pause.Restart();
   }
   for (pb::Run& run : selection->runs) {
     pb::GetRunRequest request;
     request.set_run(run.id());
     while (!IsTerminal(run.state())) {
-      rest();
+      pause.Rest();
       pb::RunDetail detail;
       SWITCHYARD_RETURN_IF_ERROR(connection.GetRun(request, &detail));
       run = detail.run();
     }
-    pause_ms = kPollFirstMs;
+    pause.Restart();
   }
   return OkStatus();
 }
