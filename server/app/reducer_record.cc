@@ -49,10 +49,14 @@ void Reducer::GoLive(const scheduler::AttemptRow& attempt) {
 
 const api::ObjectiveFacts* Reducer::FindObjective(const scheduler::Run& run) {
   if (!run.row.policy.objective.empty()) {
-    const api::ObjectiveFacts own{.series = run.row.policy.objective,
-                                  .is_last = run.row.policy.is_objective_last,
-                                  .is_maximized = run.row.policy.is_maximized};
-    return &run_objectives_.try_emplace(run.row.id, own).first->second;
+    // Asked for several times a batch: nothing is copied but once.
+    const auto [own, is_new] = run_objectives_.try_emplace(run.row.id);
+    if (is_new) {
+      own->second = {.series = run.row.policy.objective,
+                     .is_last = run.row.policy.is_objective_last,
+                     .is_maximized = run.row.policy.is_maximized};
+    }
+    return &own->second;
   }
   // A run of an earlier release.
   auto known = objectives_.find(run.row.sweep);
