@@ -113,10 +113,12 @@ Decision On(const State& state, const Tick& event, const Now& now) {
     draft.SetRunState(id, RunState::kQueued, draft.run(id).reason);
   }
   for (const auto& [ref, doomed] : state.doomed) {
-    if (doomed.row.state != CheckpointState::kSuperseded ||
-        now.now - doomed.since < kTombstoneAfter) {
-      continue;
-    }
+    if (doomed.row.state != CheckpointState::kSuperseded) continue;
+    // A run that goes on writes the next one soon: its disk holds what the policy keeps. An ended
+    // one writes no more, and whoever looks at it then has a day to pin a checkpoint.
+    const Run* run = state.FindRun(ref.run);
+    const bool is_live = run != nullptr && !IsTerminal(draft.RunStateOf(ref.run));
+    if (!is_live && now.now - doomed.since < kTombstoneAfter) continue;
     CheckpointRow row = doomed.row;
     draft.SetCheckpointState(row, CheckpointState::kTombstoned);
     draft.Add(std::move(row));

@@ -119,7 +119,7 @@ class Resume(unittest.TestCase):
     def result(self, sweep):
         shown = self.cluster.json("show", f"{sweep}/1")
         self.assertEqual(shown["run"]["state"], "succeeded", json.dumps(shown["attempts"], indent=1))
-        last = max(shown["checkpoints"], key=lambda c: c["step"])
+        last = max((c for c in shown["checkpoints"] if c["state"] == "published"), key=lambda c: c["step"])
         curves = {}
         for series in ("train/nats_per_token", "train/lr", "train/grad_norm", "valid/bits_per_byte", "train/tokens"):
             got = self.cluster.cli("-o", "json", "metrics", f"{sweep}/1", series, check=False)

@@ -22,6 +22,10 @@ namespace {
 constexpr uint32_t kProtocol = 1;
 constexpr uint32_t kRegisterDeadlineMs = 10'000;
 constexpr uint32_t kAppendDeadlineMs = 30'000;
+// What gRPC calls the least time between two attempts to connect is also the least time that one
+// may take: with less than a round trip no connection is ever made. One that is refused is tried
+// again after the back-off alone.
+constexpr int kConnectMs = 5'000;
 constexpr int kReceiveBytesMax = 64 << 20;
 
 Status FromGrpc(const grpc::Status& status) {
@@ -132,7 +136,7 @@ class GrpcClient final : public CoordinatorClient {
     arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetMaxReceiveMessageSize(kReceiveBytesMax);

@@ -55,6 +55,7 @@ struct CheckpointWriter::State {
       return;
     }
     events.Line("ckpt", CheckpointMembers(*info));
+    if (!options.is_alone) return;
     for (const std::string& path :
          ChooseExpired(ListCheckpoints(options.root, options.run_key), options)) {
       const Status status = RemoveTree(path);

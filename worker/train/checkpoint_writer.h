@@ -13,8 +13,8 @@ namespace switchyard::train {
 
 class EventSink;
 
-// Writes checkpoints on a thread of its own, announces each by a `ckpt` line after its rename, and
-// keeps the folder small. A checkpoint that cannot be written (disk full) is a log line; training
+// Writes checkpoints on a thread of its own and announces each by a `ckpt` line after its rename.
+// What is old is removed here only where no coordinator keeps the record of it. A checkpoint that cannot be written (disk full) is a log line; training
 // goes on. Training thread only; the events are written from the other thread.
 class CheckpointWriter {
  public:
@@ -22,6 +22,10 @@ class CheckpointWriter {
     std::string root;
     uint64_t epoch = 0;
     std::string run_key;
+    // Without a coordinator: after each checkpoint those go that ChooseExpired names. With one, the
+    // record says what is kept (pins, stages and forks hold some), and the worker's agent removes
+    // the rest when it is told to: a checkpoint never goes while the record shows it as published.
+    bool is_alone = true;
     uint32_t keep_last = 2;
     uint32_t keep_best = 1;
     bool lower_is_better = true;

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/file.h"
 #include "common/base/strings.h"
 #include "common/spec/series.h"
 #include "switchyard/v1/spec.pb.h"
@@ -194,6 +195,7 @@ class TrainLoop {
               .root = attempt.checkpoint_dir(),
               .epoch = attempt.epoch(),
               .run_key = attempt.run_key(),
+              .is_alone = attempt.run_id().empty(),
               .keep_last = policy.has_keep_last() ? policy.keep_last() : 2,
               .keep_best = policy.has_keep_best() ? policy.keep_best() : 1,
               .lower_is_better = objective_.lower_is_better(),
@@ -207,6 +209,7 @@ class TrainLoop {
     if (const Status status = Resume(); !status.ok()) {
       return Finish({.code = ExitCode::kData, .reason = status.message()});
     }
+    if (checkpoints_ != nullptr && !setup_.attempt.run_id().empty()) RemoveUnrecorded();
     setup_.events.Scalars(progress_.step, setup_.model_facts);
     last_checkpoint_ = Clock::now();
     if (progress_.owes_evaluation && !Evaluate()) return Stop();
@@ -409,6 +412,24 @@ class TrainLoop {
     }
     setup_.events.Log("no checkpoint can be read, starting anew");
     return Begin();
+  }
+
+  // Earlier attempts' checkpoints that are newer than the one assigned: the assigned one is the
+  // newest that the record has, so these were not announced in time, and nobody else knows of them.
+  void RemoveUnrecorded() {
+    const std::string& root = setup_.attempt.checkpoint_dir();
+    const std::vector<StoredCheckpoint> stored = ListCheckpoints(root, setup_.attempt.run_key());
+    const std::string& assigned = setup_.attempt.resume_checkpoint();
+    auto first = stored.begin();
+    if (!assigned.empty()) {
+      // From another folder, or unreadable: nothing here can be told to be newer.
+      first = std::ranges::find(stored, assigned, &StoredCheckpoint::path);
+      if (first != stored.end()) ++first;
+    }
+    for (; first != stored.end() && first->epoch < setup_.attempt.epoch(); ++first) {
+      const Status status = RemoveTree(first->path);
+      if (!status.ok()) setup_.events.Log(StrCat("unrecorded checkpoint: ", status.message()));
+    }
   }
 
   // Step 0, or where the run that this one goes on from was; its objective begins here.

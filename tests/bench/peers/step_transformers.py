@@ -33,6 +33,8 @@ def step():
     optimizer.step()
 
 
+with open("/proc/self/statm") as statm:
+    before_mb = int(statm.read().split()[1]) * resource.getpagesize() / 2**20
 times = []
 for i in range(repeats + 2):
     start = time.perf_counter()
@@ -40,4 +42,4 @@ for i in range(repeats + 2):
     times.append(time.perf_counter() - start)
 best = min(times[2:])
 print(f"transformers step {sys.argv[2] if len(sys.argv) > 2 else 'fp32'} {how} threads={threads} ms={best * 1e3:.0f} tokens_per_s={ids.numel() / best:.0f} "
-      f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
+      f"growth_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before_mb:.0f}")

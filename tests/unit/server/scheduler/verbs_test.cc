@@ -250,9 +250,9 @@ std::vector<uint64_t> PublishedSteps(World& world) {
   return out;
 }
 
-// C4, C5: the last two and the best are kept; a score that is no number is never best; the rest
-// becomes a tombstone after a day, is named to the worker that reaches it, and is gone when it says
-// so.
+// C4, C5: the last two and the best are kept; a score that is no number is never best; the rest of
+// a live run becomes a tombstone at once, is named to the worker that reaches it, and is gone when
+// it says so.
 TEST(Checkpoints, AreKeptByTheRetention) {
   World world = World::Running();
   world.Publish(kRun, 10, 2.0);
@@ -273,14 +273,47 @@ TEST(Checkpoints, AreKeptByTheRetention) {
   };
   beat({});
   EXPECT_TRUE(TombstonesOf(world.state(), World::Worker(1)).empty());
-  world.Advance(kTombstoneAfter.count());
-  beat({});
   world.Do(Tick{});
   const auto named = TombstonesOf(world.state(), World::Worker(1));
   ASSERT_EQ(named.size(), 2u);
   EXPECT_EQ(named[0].step, 10u);
   beat({{.run = kRun, .epoch = named[0].epoch, .step = 10}});
   EXPECT_EQ(world.state().doomed.size(), 1u);
+}
+
+// C5, C7: what an ended run has beyond its newest and its best stays for a day, and can be pinned.
+TEST(Checkpoints, AnEndedRunHasADayToBePinned) {
+  World world = World::Running();
+  world.Publish(kRun, 10, 2.0);
+  world.Publish(kRun, 20, 1.0);
+  world.Publish(kRun, 30, 3.0);
+  world.Publish(kRun, 40, 4.0);
+  const Epoch epoch = world.AttemptOf(kRun).row.epoch;
+  world.Do(Tick{});
+  world.Succeed(kRun);
+  ASSERT_EQ(world.state().doomed.size(), 2u);
+  world.Do(Tick{});
+  const CheckpointRef live{.run = kRun, .epoch = epoch, .step = 10};
+  const CheckpointRef ended{.run = kRun, .epoch = epoch, .step = 30};
+  EXPECT_EQ(world.state().doomed.at(live).row.state, CheckpointState::kTombstoned);
+  EXPECT_EQ(world.state().doomed.at(ended).row.state, CheckpointState::kSuperseded);
+  EXPECT_FALSE(world.Do(PinCheckpoint{.checkpoint = live}).status.ok());
+  EXPECT_TRUE(world.Do(PinCheckpoint{.checkpoint = ended}).status.ok());
+  EXPECT_FALSE(world.state().doomed.contains(ended));
+}
+
+TEST(Checkpoints, AnEndedRunLosesTheRestAfterADay) {
+  World world = World::Running();
+  for (uint64_t step = 10; step <= 30; step += 10) world.Publish(kRun, step, 1.0);
+  world.Succeed(kRun);
+  const auto named = [&] { return TombstonesOf(world.state(), World::Worker(1)).size(); };
+  for (int hour = 0; hour < 24; ++hour) {
+    world.Do(Tick{});
+    EXPECT_EQ(named(), 0u);
+    world.Advance(kTombstoneAfter.count() / 24);
+  }
+  world.Do(Tick{});
+  EXPECT_GT(named(), 0u);
 }
 
 // A pinned checkpoint stays; without its pin the retention takes it.

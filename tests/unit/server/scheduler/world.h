@@ -64,6 +64,13 @@ class World {
     report.evidence = evidence;
     return Beat(AttemptOf(run).row.worker, {report}, /*applied=*/false);
   }
+  // Its newest attempt ends complete, with all of its lines stored.
+  Decision Succeed(RunId run) {
+    const Attempt& attempt = AttemptOf(run);
+    return Beat(attempt.row.worker,
+                {Exit(run, 0, EndClass::kOk, true, attempt.streams[0].acked)},
+                /*applied=*/false);
+  }
   // The next line of its newest attempt announces a checkpoint.
   Decision Publish(RunId run, uint64_t step, std::optional<double> score = std::nullopt) {
     const uint64_t next = AttemptOf(run).streams[0].acked + 1;

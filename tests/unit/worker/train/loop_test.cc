@@ -392,6 +392,46 @@ TEST_F(LoopTest, PublishesTheLastCheckpointBehindItsStep) {
   EXPECT_EQ(sink.order[sink.order.size() - 2], "ckpt");
 }
 
+// With a coordinator its record says what is kept: a trainer that removed by itself took pinned
+// checkpoints, and such as the record showed as published.
+TEST_F(LoopTest, RemovesNothingThatTheRecordHas) {
+  attempt_.set_run_id("a-run-with-a-coordinator");
+  attempt_.set_checkpoint_dir(root_);
+  attempt_.mutable_checkpoint()->set_keep_last(1);
+  attempt_.mutable_checkpoint()->set_keep_best(0);
+  for (const uint64_t step : {5, 10, 15}) run_.mutable_train()->add_keep_steps(step);
+  StubModel model(kVocab);
+  RecordingSink sink;
+  StopAt stop(21);
+  Train(model, sink, stop);
+  run_.mutable_train()->clear_keep_steps();
+  const auto steps = [&] {
+    std::vector<std::string> out;
+    for (const StoredCheckpoint& stored : ListCheckpoints(root_, "key")) {
+      out.push_back(std::filesystem::path(stored.path).filename());
+    }
+    return out;
+  };
+  ASSERT_THAT(steps(), ElementsAre("1-5", "1-10", "1-15", "1-20"));
+
+  // The next attempt gets 1-10: the record never heard of the two behind it.
+  attempt_.set_epoch(2);
+  attempt_.set_resume_checkpoint(root_ + "/1-10");
+  StubModel second(kVocab);
+  RecordingSink second_sink;
+  Train(second, second_sink, never_);
+  EXPECT_EQ(second_sink.series["train/nats_per_token"].begin()->first, 11u);
+  EXPECT_THAT(steps(), ElementsAre("1-5", "1-10", "2-30"));
+
+  // From the start: none was ever recorded.
+  attempt_.set_epoch(3);
+  attempt_.clear_resume_checkpoint();
+  StubModel third(kVocab);
+  RecordingSink third_sink;
+  Train(third, third_sink, never_);
+  EXPECT_THAT(steps(), ElementsAre("3-30"));
+}
+
 // A diverged run ends as an observation, with the step that shows it.
 TEST_F(LoopTest, NonFiniteLossEndsTheRunByItsGuard) {
   StubModel model(kVocab);
