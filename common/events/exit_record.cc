@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::string_view kTrailerStart = ",\"crc32c\":\"";
 constexpr size_t kTrailerBytes = kTrailerStart.size() + 8 + 3;  // `"}` and a newline
+// In JSON a byte takes up to six.
+constexpr size_t kReasonBytesMax = 4096;
 
 std::string Trailer(std::string_view body) {
   char digits[9];
@@ -40,6 +42,15 @@ bool Take(const nlohmann::json& object, const char* key, T* out) {
   return true;
 }
 
+// A reason is for a person, and an end must be recorded however much there is to say: cut between
+// characters.
+std::string Shortened(const std::string& text) {
+  if (text.size() <= kReasonBytesMax) return text;
+  size_t cut = kReasonBytesMax;
+  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
+  return text.substr(0, cut);
+}
+
 }  // namespace
 
 Status WriteExitRecord(const std::string& path, const ExitRecord& record) {
@@ -54,7 +65,7 @@ Status WriteExitRecord(const std::string& path, const ExitRecord& record) {
                                    {"complete", record.complete},
                                    {"last_seq", record.last_seq},
                                    {"final_step", record.final_step},
-                                   {"reason", record.reason}};
+                                   {"reason", Shortened(record.reason)}};
   if (!record.objective_json.empty()) {
     auto objective = nlohmann::ordered_json::parse(record.objective_json, nullptr, false);
     if (!objective.is_object()) return InvalidArgument("objective_json is not a JSON object");

@@ -25,7 +25,8 @@ struct ExitRecord {
 inline constexpr uint64_t kExitRecordBytesMax = 64 << 10;
 
 // Temporary name and rename, without a sync: a record lost with its host costs a retry, never a
-// wrong end. kInvalidArgument: code or objective_json is not what the fields say, or too long.
+// wrong end. Of a reason the first 4,096 bytes are kept. kInvalidArgument: code or objective_json
+// is not what the fields say, or too long.
 Status WriteExitRecord(const std::string& path, const ExitRecord& record);
 
 // kNotFound: there is none. kDataLoss: link, size, checksum, JSON, a missing or ill-typed member,

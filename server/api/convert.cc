@@ -22,6 +22,7 @@ constexpr size_t kSlotsMax = 1024;
 constexpr size_t kLabelsMax = 64;
 // Sequence numbers stay in what a signed column holds.
 constexpr uint64_t kSeqMax = uint64_t{1} << 62;
+constexpr size_t kReasonMax = 4096;
 constexpr size_t kOutputTailMax = 16 << 10;
 
 std::optional<scheduler::EndClass> EndClassOf(std::string_view name) {
@@ -30,6 +31,15 @@ std::optional<scheduler::EndClass> EndClassOf(std::string_view name) {
     if (Name(end_class) == name) return end_class;
   }
   return std::nullopt;
+}
+
+// Text that comes with a fact is cut, not refused: with the report its worker would lose its
+// contact, and all of its runs with it.
+std::string Shortened(const std::string& text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  size_t cut = bytes_max;
+  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
+  return text.substr(0, cut);
 }
 
 Result<scheduler::MemberReport> FromProto(const pb::MemberReport& report) {
@@ -61,8 +71,6 @@ Result<scheduler::MemberReport> FromProto(const pb::MemberReport& report) {
         StrCat("observed.end_class '", EscapeForTerminal(report.end_class()), "' is not known"));
   }
   if (report.last_seq() > kSeqMax) return InvalidArgument("observed.last_seq is too large");
-  SWITCHYARD_RETURN_IF_ERROR(CheckText(report.evidence(), "observed.evidence"));
-  SWITCHYARD_RETURN_IF_ERROR(CheckText(report.reason(), "observed.reason"));
   out.ordinal = report.ordinal();
   out.epoch = {report.epoch()};
   out.rank = report.rank();
@@ -70,14 +78,11 @@ Result<scheduler::MemberReport> FromProto(const pb::MemberReport& report) {
   out.signal = report.signal();
   out.end_class = *end_class;
   out.complete = report.complete();
-  out.evidence = report.evidence();
+  out.evidence = Shortened(report.evidence(), kReasonMax);
   out.last_seq = report.last_seq();
-  out.reason = report.reason();
-  if (report.output_tail().size() > kOutputTailMax) {
-    return InvalidArgument(StrCat("observed.output_tail has ", report.output_tail().size(),
-                                  " bytes, at most ", kOutputTailMax, " are taken"));
-  }
-  out.output_tail = report.output_tail();
+  out.reason = Shortened(report.reason(), kReasonMax);
+  const std::string& tail = report.output_tail();
+  out.output_tail = tail.substr(tail.size() - std::min(tail.size(), kOutputTailMax));
   out.final_step = report.final_step();
   return out;
 }

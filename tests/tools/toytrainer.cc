@@ -41,6 +41,8 @@
 //                  after the last step
 //   TOY_TORN       1: ends with half a line
 //   TOY_CORRUPT_AT flips a byte of the line of this step (0: none)
+//   TOY_BACK_AT    behind the line of this step it reports step 1 once more (0: never)
+//   TOY_REASON     bytes of the reason in exit.json (0)
 //   TOY_FIELD      name of a number in run.json: the value of a step is then that number plus 5 /
 //                  step, whichever attempt reports it
 //   TOY_NAN_ABOVE  with TOY_FIELD: where that number is larger, the value is NaN from the step
@@ -327,14 +329,15 @@ class Toy {
     if (settings_.Get("TOY_NO_RECORD", 0) != 0) kind = "absent";
     if (kind == "absent") return true;
     const std::string path = directory_ + "/exit.json";
-    const Status status =
-        events::WriteExitRecord(path, {.code = code,
-                                       .end_class = code == 0 ? "ok" : "user",
-                                       .complete = code == 0 && step >= steps,
-                                       .last_seq = seq_,
-                                       .final_step = static_cast<uint64_t>(step),
-                                       .epoch = kind == "foreign" ? epoch_ + 1 : epoch_,
-                                       .rank = rank_});
+    const Status status = events::WriteExitRecord(
+        path, {.code = code,
+               .end_class = code == 0 ? "ok" : "user",
+               .complete = code == 0 && step >= steps,
+               .last_seq = seq_,
+               .final_step = static_cast<uint64_t>(step),
+               .epoch = kind == "foreign" ? epoch_ + 1 : epoch_,
+               .rank = rank_,
+               .reason = std::string(static_cast<size_t>(settings_.Get("TOY_REASON", 0)), 'r')});
     if (!status.ok()) return false;
     if (kind == "torn") return truncate(path.c_str(), 40) == 0;
     Result<std::string> text = ReadFile(path, 1 << 20);
@@ -417,6 +420,7 @@ class Toy {
       ++step;
       WaitForGate(step);
       if (!PutStep(static_cast<uint64_t>(step), start_ns)) return 70;
+      if (step == settings_.Get("TOY_BACK_AT", 0) && !PutStep(1, start_ns)) return 70;
       if (checkpoint_every > 0 && step % checkpoint_every == 0 &&
           !PutCheckpoint(static_cast<uint64_t>(step))) {
         return 70;

@@ -1,11 +1,16 @@
 #include "worker/agent/agent_state_end.h"
 
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
 #include "common/base/guard.h"
 #include "common/base/strings.h"
 
 namespace switchyard::agent {
 namespace {
 
+constexpr int kInternal = 70;
 constexpr int kStopped = 75;
 constexpr int kFenced = 76;
 constexpr int kSigKill = 9;
@@ -17,6 +22,15 @@ std::string Show(const WaitStatus& wait) {
 
 }  // namespace
 
+std::string CutText(std::string text, size_t bytes_max) {
+  constexpr std::string_view kEllipsis = " ...";
+  if (text.size() <= bytes_max) return text;
+  size_t cut = bytes_max - std::min(bytes_max, kEllipsis.size());
+  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
+  text.resize(cut);
+  return text.append(kEllipsis);
+}
+
 std::string ClassOfExitCode(int code) {
   switch (code) {
     case 64:
@@ -25,7 +39,7 @@ std::string ClassOfExitCode(int code) {
       return "data";
     case 69:
       return "infra";
-    case 70:
+    case kInternal:
       return "internal";
     case 71:
       return "oom";
@@ -40,7 +54,9 @@ std::string ClassOfExitCode(int code) {
   }
 }
 
-AttemptEnd JudgeEnd(const EndFacts& facts) {
+namespace {
+
+AttemptEnd Judge(const EndFacts& facts) {
   AttemptEnd end{.last_seq = facts.last_seq};
   if (facts.wait && facts.wait->signalled) end.signal = facts.wait->value;
   if (facts.wait && !facts.wait->signalled) end.exit_code = facts.wait->value;
@@ -62,6 +78,14 @@ AttemptEnd JudgeEnd(const EndFacts& facts) {
     end.end_class = record.code == 0 ? "ok" : ClassOfExitCode(record.code);
     const bool differs = facts.wait && (facts.wait->signalled || facts.wait->value != record.code);
     if (differs) end.evidence = StrCat("exit.json, exit_mismatch: ", Show(*facts.wait));
+    if (record.code == 0 && !facts.record_fault.empty()) {
+      // What the trainer should have noticed itself.
+      end.exit_code = kInternal;
+      end.end_class = "internal";
+      end.complete = false;
+      end.evidence = "event file";
+      end.reason = facts.record_fault;
+    }
     return end;
   }
   if (facts.host_restarted) {
@@ -106,6 +130,14 @@ AttemptEnd JudgeEnd(const EndFacts& facts) {
   }
   end.end_class = "unknown";
   end.evidence = StrCat("process gone", broken);
+  return end;
+}
+
+}  // namespace
+
+AttemptEnd JudgeEnd(const EndFacts& facts) {
+  AttemptEnd end = Judge(facts);
+  end.reason = CutText(std::move(end.reason), kReasonBytesMax);
   return end;
 }
 

@@ -50,10 +50,21 @@ struct EndFacts {
   // A stop was under way, or the agent sent the signal itself.
   bool stop_requested = false;
   uint64_t last_seq = 0;
+  // What the event file holds that no run may record (a step that goes back); empty: nothing.
+  std::string record_fault;
 };
 
-// Evidence in the order of protocol 13.2, classes of 13.3.
+// A trainer's reason is foreign text: what is longer is cut, since a report that is too long for
+// the coordinator would cost the worker its contact.
+inline constexpr size_t kReasonBytesMax = 2000;
+// Of stdout and stderr together, with a newline between them.
+inline constexpr size_t kOutputTailBytesMax = 8 << 10;
+
+// Evidence in the order of protocol 13.2, classes of 13.3. `reason` has at most kReasonBytesMax.
 AttemptEnd JudgeEnd(const EndFacts& facts);
+
+// The first bytes of `text`, at most `bytes_max` with an ellipsis, cut between characters.
+std::string CutText(std::string text, size_t bytes_max);
 
 // Class of an exit status (protocol 13.3).
 std::string ClassOfExitCode(int code);

@@ -90,6 +90,15 @@ Result<Record> ReadAttemptRecord(const std::string& path, AttemptKey key) {
   return Record{.key = key, .run_id = run->get<std::string>(), .ordinal = ordinal->get<uint32_t>()};
 }
 
+bool ReadLenientSteps(const std::string& path) {
+  const Result<nlohmann::json> object = ReadObject(path + "/attempt.json", 1 << 20);
+  if (!object.ok()) return false;
+  const auto telemetry = object->find("telemetry");
+  if (telemetry == object->end() || !telemetry->is_object()) return false;
+  const auto lenient = telemetry->find("lenient_steps");
+  return lenient != telemetry->end() && lenient->is_boolean() && lenient->get<bool>();
+}
+
 Result<UniqueFd> AdoptProcess(const std::string& path, const PidFile& file,
                               const std::string& boot_id) {
   const Status gone = NotFound(StrCat("process ", file.pid, " of ", path, " is gone"));

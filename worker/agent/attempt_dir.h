@@ -33,6 +33,9 @@ Result<PidFile> ReadPidFile(const std::string& path);
 // run and ordinal as attempt.json names them, for a directory whose record was lost.
 Result<Record> ReadAttemptRecord(const std::string& path, AttemptKey key);
 
+// Whether attempt.json lets steps go back (telemetry.lenient_steps); no where it cannot be read.
+bool ReadLenientSteps(const std::string& path);
+
 // A pidfd of the process when pid, start time, boot and working folder all agree; kNotFound else.
 Result<UniqueFd> AdoptProcess(const std::string& path, const PidFile& file,
                               const std::string& boot_id);

@@ -1,5 +1,6 @@
 #include "worker/agent/coordinator_client.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -74,7 +75,34 @@ Intent IntentFromProto(pb::Intent intent) {
   }
 }
 
-void ToProto(const Record& record, pb::MemberReport* out) {
+// A heartbeat is not to outgrow what the coordinator takes (4 MiB), however many trainers have
+// ended with much to say: their texts share it.
+constexpr size_t kReasonBytesInAll = 1 << 20;
+constexpr size_t kOutputTailBytesInAll = 1 << 20;
+
+struct TextLimits {
+  size_t reason_bytes = kReasonBytesMax;
+  size_t output_tail_bytes = kOutputTailBytesMax;
+};
+
+TextLimits LimitsFor(const std::vector<Record>& observed) {
+  size_t reasons = 0;
+  size_t tails = 0;
+  for (const Record& record : observed) {
+    if (!record.end.reason.empty()) ++reasons;
+    if (!record.end.output_tail.empty()) ++tails;
+  }
+  TextLimits limits;
+  if (reasons > 0) {
+    limits.reason_bytes = std::min(limits.reason_bytes, kReasonBytesInAll / reasons);
+  }
+  if (tails > 0) {
+    limits.output_tail_bytes = std::min(limits.output_tail_bytes, kOutputTailBytesInAll / tails);
+  }
+  return limits;
+}
+
+void ToProto(const Record& record, const TextLimits& limits, pb::MemberReport* out) {
   out->set_run_id(record.run_id);
   out->set_ordinal(record.ordinal);
   out->set_epoch(record.key.epoch);
@@ -87,9 +115,10 @@ void ToProto(const Record& record, pb::MemberReport* out) {
   out->set_complete(record.end.complete);
   out->set_evidence(record.end.evidence);
   out->set_last_seq(record.end.last_seq);
-  out->set_reason(record.end.reason);
+  out->set_reason(CutText(record.end.reason, limits.reason_bytes));
   out->set_final_step(record.end.final_step);
-  out->set_output_tail(record.end.output_tail);
+  const std::string& tail = record.end.output_tail;
+  out->set_output_tail(tail.substr(tail.size() - std::min(tail.size(), limits.output_tail_bytes)));
 }
 
 HeartbeatIn FromProto(pb::HeartbeatResponse& response) {
@@ -199,7 +228,10 @@ class GrpcClient final : public CoordinatorClient {
     rev->set_generation(heartbeat.applied.generation);
     rev->set_boot(heartbeat.applied.boot);
     rev->set_n(heartbeat.applied.n);
-    for (const Record& record : heartbeat.observed) ToProto(record, request.add_observed());
+    const TextLimits limits = LimitsFor(heartbeat.observed);
+    for (const Record& record : heartbeat.observed) {
+      ToProto(record, limits, request.add_observed());
+    }
     pb::HostReport* host = request.mutable_host();
     host->set_disk_free_bytes(heartbeat.disk_free_bytes);
     host->set_disk_size_bytes(heartbeat.disk_size_bytes);

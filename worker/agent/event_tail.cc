@@ -218,6 +218,7 @@ bool EventTail::ScanSegment(Position* at, Pass* pass) {
           pass->is_empty = false;
           pass->lines_left -= std::min(lines, pass->lines_left);
           pass->bytes_left -= std::min(bytes, pass->bytes_left);
+          if (line->type == "m") CheckStep(line->seq, line->step);
           pass->Add(*line, at->next_seq, at->has_garbage);
           next.next_seq = line->seq + 1;
           next.has_garbage = false;
@@ -239,6 +240,16 @@ bool EventTail::ScanSegment(Position* at, Pass* pass) {
       wanted = std::min(wanted * 2, events::kLineBytesMax + 2);
     }
   }
+}
+
+void EventTail::CheckStep(uint64_t seq, uint64_t step) {
+  if (seq <= checked_seq_) return;
+  checked_seq_ = seq;
+  if (step < newest_step_ && step_fault_.empty()) {
+    step_fault_ = StrCat("step ", step, " is recorded behind step ", newest_step_,
+                         ": steps of an attempt never go back");
+  }
+  newest_step_ = std::max(newest_step_, step);
 }
 
 bool EventTail::has_grown() { return SizeOf(kOpenSegment) != seen_bytes_; }

@@ -60,6 +60,10 @@ class EventTail final : public LineSource {
   // they hold no whole line.
   const Progress& ReadProgress();
 
+  // The first metric line whose step lies behind that of an earlier line, of the lines read so far
+  // (after Finish: of all that are on this disk); empty: there is none.
+  const std::string& step_fault() const { return step_fault_; }
+
   struct Segment {
     uint64_t first_seq = 0;
     uint64_t last_seq = 0;
@@ -87,6 +91,9 @@ class EventTail final : public LineSource {
     int64_t modified_unix_seconds = 0;
   };
   struct Pass;  // of Scan: limits and what was used of them
+
+  // Of each line once, in order.
+  void CheckStep(uint64_t seq, uint64_t step);
 
   std::string SegmentPath(uint64_t segment) const;
   // Of the file or -1; opened once.
@@ -117,6 +124,9 @@ class EventTail final : public LineSource {
   bool finished_ = false;
   uint64_t last_seq_ = 0;
   Progress progress_;
+  uint64_t checked_seq_ = 0;
+  uint64_t newest_step_ = 0;
+  std::string step_fault_;
 };
 
 }  // namespace switchyard::agent

@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kFirstFlushNs = 1'000'000'000;
 // Each so much that is unsent halves what is recorded of the derived series once more.
 constexpr uint64_t kPressureBytes = uint64_t{1} << 30;
-constexpr uint64_t kOutputTailBytes = 4096;  // of each stream
+constexpr uint64_t kOutputTailBytes = (kOutputTailBytesMax - 1) / 2;  // of each stream
 
 }  // namespace
 
@@ -251,6 +251,8 @@ AttemptEnd Trainers::Evaluate(Attempt& attempt, AttemptKey key, const std::strin
                  .wait = wait,
                  .stop_requested = record.intent > Intent::kRun || attempt.killed,
                  .last_seq = attempt.upload->events().last_seq()};
+  const std::string& step_fault = attempt.upload->events().step_fault();
+  if (!step_fault.empty() && !ReadLenientSteps(attempt.path)) facts.record_fault = step_fault;
   // With lines the directory is durable as they are. Without its directory the record of an end
   // would be taken for one that the coordinator is through with.
   if (facts.last_seq == 0) {

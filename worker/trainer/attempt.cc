@@ -316,14 +316,30 @@ class Attempt {
   ExitWith(code);
 }
 
+// A run whose recording broke has not succeeded.
+void FailRecording(const Status& status, Ending* ending) {
+  if (status.ok() || ending->code != ExitCode::kDone) return;
+  ending->code = ExitCode::kInternal;
+  ending->complete = false;
+  ending->reason = StrCat("events: ", status.message());
+}
+
 // Says how it ended in the stream, and closes it.
-Status CloseStream(const Ending& ending, EventWriter& events) {
-  if (ending.code != ExitCode::kDone) {
-    LogError(train::ExitClass(ending.code), ": ", ending.reason);
-    events.Log(StrCat(train::ExitClass(ending.code), ": ", ending.reason));
+void CloseStream(EventWriter& events, Ending* ending) {
+  // The loop asks before a step: a fault of the last lines is heard here.
+  FailRecording(events.health(), ending);
+  if (const std::string warning = events.step_warning(); !warning.empty()) {
+    LogWarning(warning);
+    events.Log(warning);
   }
-  events.Line("end", StrCat("\"code\":", static_cast<int>(ending.code)));
-  return events.Close(kCloseLimit);
+  if (ending->code != ExitCode::kDone) {
+    LogError(train::ExitClass(ending->code), ": ", ending->reason);
+    events.Log(StrCat(train::ExitClass(ending->code), ": ", ending->reason));
+  }
+  events.Line("end", StrCat("\"code\":", static_cast<int>(ending->code)));
+  const Status closed = events.Close(kCloseLimit);
+  if (!closed.ok()) LogError("events: ", closed.message());
+  FailRecording(closed, ending);
 }
 
 [[noreturn]] void RunDirectory(const std::string& dir, uint64_t start_ns) {
@@ -334,22 +350,17 @@ Status CloseStream(const Ending& ending, EventWriter& events) {
   // Before anything slow: from here on a passed deadline ends the process.
   auto watch = LeaseWatch::Start(StrCat(dir, "/lease.page"), attempt.epoch());
   if (!watch.ok()) ExitWith(ExitCode::kInternal, watch.status().message());
-  auto events =
-      EventWriter::Open(StrCat(dir, "/events.jsonl"),
-                        {.start_boottime_ns = start_ns,
-                         .pressure = [watch = watch->get()] { return watch->pressure(); }});
+  auto events = EventWriter::Open(StrCat(dir, "/events.jsonl"),
+                                  {.start_boottime_ns = start_ns,
+                                   .pressure = [watch = watch->get()] { return watch->pressure(); },
+                                   .lenient_steps = attempt.telemetry().lenient_steps()});
   if (!events.ok()) ExitWith(ExitCode::kInternal, events.status().message());
 
   Ending ending = Guarded(ExitCode::kInternal, [&] {
     const auto say = [](const std::string& text) { std::fputs(text.c_str(), stdout); };
     return Attempt(&attempt, **events, **watch, say).Execute(StrCat(dir, "/run.json"), false);
   });
-  if (const Status closed = CloseStream(ending, **events); !closed.ok()) {
-    LogError("events: ", closed.message());
-    if (ending.code == ExitCode::kDone) {
-      ending = Failure(ExitCode::kInternal, StrCat("events: ", closed.message()));
-    }
-  }
+  CloseStream(**events, &ending);
   (*watch)->ExitIfPast();
   const Status written = events::WriteExitRecord(StrCat(dir, "/exit.json"),
                                                  {.code = static_cast<int>(ending.code),
@@ -377,12 +388,11 @@ Status CloseStream(const Ending& ending, EventWriter& events) {
   const auto events =
       EventWriter::ForDescriptor(UniqueFd(dup(STDOUT_FILENO)), {.start_boottime_ns = start_ns});
   StepGate gate(*events, *watch, options.stop_at);
-  const Ending ending = Guarded(ExitCode::kInternal, [&] {
+  Ending ending = Guarded(ExitCode::kInternal, [&] {
     const auto say = [&gate](std::string text) { gate.Log(std::move(text)); };
     return Attempt(&attempt, gate, gate, say).Execute(options.spec_path, true);
   });
-  const Status closed = CloseStream(ending, *events);
-  if (!closed.ok()) ExitWith(ExitCode::kInternal, closed.message());
+  CloseStream(*events, &ending);
   ExitWith(ending.code);
 }
 

@@ -90,6 +90,8 @@ struct EventWriter::State {
   bool is_disk_full = false;
   uint64_t newest_step = 0;
   Status fault;  // of the run's own doing; the file goes on
+  uint64_t fallen_points = 0;
+  std::string first_fall;
   bool is_closing = false;
   SteadyClock::time_point close_by;
   bool is_closed = false;
@@ -130,6 +132,17 @@ struct EventWriter::State {
     return item->scalars.empty();
   }
 
+  // Notes a step behind the newest one; with the lock held.
+  bool TakesFallenStep(uint64_t step) {
+    const std::string what = StrCat("step ", step, " is recorded behind step ", newest_step);
+    if (options.lenient_steps) {
+      if (fallen_points++ == 0) first_fall = what;
+      return true;
+    }
+    if (fault.ok()) fault = Internal(StrCat(what, ": steps of an attempt never go back"));
+    return false;
+  }
+
   // Queues, or drops under pressure.
   void Push(Item item) {
     item.ms = ElapsedMs();
@@ -146,14 +159,8 @@ struct EventWriter::State {
           return;
         }
       } else {
-        if (item.step < newest_step) {
-          if (fault.ok()) {
-            fault = Internal(StrCat("step ", item.step, " is recorded behind step ", newest_step,
-                                    ": steps of an attempt never go back"));
-          }
-          return;
-        }
-        newest_step = item.step;
+        if (item.step < newest_step && !TakesFallenStep(item.step)) return;
+        newest_step = std::max(newest_step, item.step);
         const uint64_t derived = dropped_derived.count;
         if (IsGivenUp(&item, bytes)) {
           if (dropped_derived.count == derived) dropped_metrics.Add(item.step);
@@ -377,6 +384,13 @@ void EventWriter::Log(std::string text) {
 Status EventWriter::health() const {
   const std::lock_guard lock(state_->mu);
   return state_->status.ok() ? state_->fault : state_->status;
+}
+
+std::string EventWriter::step_warning() const {
+  const std::lock_guard lock(state_->mu);
+  if (state_->fallen_points == 0) return "";
+  return StrCat("warning: ", state_->first_fall, "; lenient_steps lets it stand, ",
+                state_->fallen_points, " in all");
 }
 
 bool EventWriter::IsDerived(std::string_view series) {

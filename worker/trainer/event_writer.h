@@ -21,7 +21,7 @@ namespace switchyard::trainer {
 // this order and always before a number is given: log lines; derived series when the agent asks for
 // it; with a full disk 1 step in 2^n of all metrics is kept, n rising as the queue fills. All of it
 // is counted in `drop` lines; all other lines are kept. A step behind an earlier one is an error of
-// the run. Thread-safe.
+// the run, or with `lenient_steps` recorded and counted. Thread-safe.
 class EventWriter final : public train::EventSink {
  public:
   struct Options {
@@ -36,6 +36,8 @@ class EventWriter final : public train::EventSink {
     uint64_t segment_bytes_max = uint64_t{64} << 20;
     // Keep derived series of 1 step in 2^n; asked for each line. Empty: always 0.
     std::function<uint32_t()> pressure;
+    // Points of a step behind an earlier one are recorded.
+    bool lenient_steps = false;
   };
 
   // Appends to a new or empty file. kFailedPrecondition: there are lines in it already.
@@ -52,6 +54,8 @@ class EventWriter final : public train::EventSink {
   void Phase(std::string name) override;
   void Log(std::string text) override;
   Status health() const override;
+  // With `lenient_steps`: how many points were recorded behind a later step; empty: none.
+  std::string step_warning() const;
 
   // Writes and syncs all that was queued, waiting at most `limit` for a full disk; afterwards lines
   // are refused. Idempotent. kResourceExhausted: the disk stayed full.

@@ -80,6 +80,20 @@ TEST_F(ExitRecordFile, RefusesForgedFiles) {
   EXPECT_EQ(ReadExitRecord(path_, record_.epoch, 1).status().code(), Code::kDataLoss);
 }
 
+// However much a trainer has to say, its end is recorded: a reason is cut, between characters.
+TEST_F(ExitRecordFile, CutsALongReason) {
+  record_.reason = "x";
+  while (record_.reason.size() < 200'000) record_.reason += "\u00e4";
+  ASSERT_TRUE(WriteExitRecord(path_, record_).ok());
+  const Result<ExitRecord> read = ReadExitRecord(path_, record_.epoch, 1);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->reason, record_.reason.substr(0, 4095));
+  // Control characters take six bytes each in JSON.
+  record_.reason = std::string(200'000, '\x01');
+  ASSERT_TRUE(WriteExitRecord(path_, record_).ok());
+  EXPECT_EQ(ReadExitRecord(path_, record_.epoch, 1)->reason.size(), 4096u);
+}
+
 // A record that could not be read back is not written.
 TEST_F(ExitRecordFile, RefusesToWriteNonsense) {
   record_.code = 256;
@@ -87,8 +101,7 @@ TEST_F(ExitRecordFile, RefusesToWriteNonsense) {
   record_.code = 0;
   record_.objective_json = "[1]";
   EXPECT_EQ(WriteExitRecord(path_, record_).code(), Code::kInvalidArgument);
-  record_.objective_json.clear();
-  record_.reason.assign(kExitRecordBytesMax, 'x');
+  record_.objective_json = "{\"metric\":\"" + std::string(kExitRecordBytesMax, 'x') + "\"}";
   EXPECT_EQ(WriteExitRecord(path_, record_).code(), Code::kInvalidArgument);
   EXPECT_FALSE(FileExists(path_));
 }

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "common/base/strings.h"
 #include "server/api/call.h"
 #include "switchyard/v1/worker_service.pb.h"
 
@@ -49,6 +50,30 @@ TEST(FromProto, RefusesBadRegistrations) {
   request.set_proto_min(2);
   request.set_proto_max(9);
   EXPECT_EQ(FromProto(request).status().code(), Code::kFailedPrecondition);
+}
+
+// Kind 11: text of a trainer that is too long is cut. With a refused heartbeat its worker would
+// lose its contact, and all of its runs with it.
+TEST(FromProto, CutsTheTextsOfAReport) {
+  pb::HeartbeatRequest request;
+  request.set_worker_id("0197a5c0-0000-7000-8000-000000000001");
+  pb::MemberReport* report = request.add_observed();
+  report->set_run_id("0197a5c0-0000-7000-8000-000000000002");
+  report->set_state(pb::MEMBER_STATE_EXITED);
+  report->set_end_class("user");
+  std::string reason = "x";
+  while (reason.size() < 60'000) reason += "\u00e4";
+  report->set_reason(reason);
+  report->set_evidence(reason);
+  report->set_output_tail(std::string(100'000, '\xff') + "end");
+  const auto event = FromProto(request);
+  ASSERT_TRUE(event.ok()) << event.status().ToString();
+  const scheduler::MemberReport& member = event->observed.at(0);
+  EXPECT_EQ(member.reason.size(), 4095u);
+  EXPECT_TRUE(IsValidUtf8(member.reason));
+  EXPECT_LE(member.evidence.size(), 4096u);
+  EXPECT_EQ(member.output_tail.size(), size_t{16} << 10);
+  EXPECT_TRUE(member.output_tail.ends_with("end"));
 }
 
 // Unknown enumerators, the first sequence number 0 and overflows are refused.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/strings.h"
+
 namespace switchyard::agent {
 namespace {
 
@@ -38,6 +40,34 @@ TEST(JudgeEnd, TakesTheAgentsReason) {
   const AttemptEnd end = JudgeEnd({.agent_reason = "hang", .record = partial});
   EXPECT_EQ(end.end_class, "infra");
   EXPECT_EQ(end.reason, "hang");
+}
+
+// A trainer that went back in its steps and calls itself done has not kept to the contract: the run
+// has not succeeded. What failed by itself keeps its own class.
+TEST(JudgeEnd, DoesNotTakeAFaultyRecordForASuccess) {
+  const AttemptEnd end =
+      JudgeEnd({.record = Complete(), .record_fault = "step 1 is recorded behind step 9"});
+  EXPECT_EQ(end.end_class, "internal");
+  EXPECT_EQ(end.exit_code, 70);
+  EXPECT_FALSE(end.complete);
+  EXPECT_EQ(end.reason, "step 1 is recorded behind step 9");
+  EXPECT_EQ(end.evidence, "event file");
+  const FoundRecord guard{.code = 77, .end_class = "guard", .reason = "non_finite"};
+  EXPECT_EQ(JudgeEnd({.record = guard, .record_fault = "step"}).end_class, "guard");
+}
+
+// Kind 11, 15: a trainer's reason of any length reaches the coordinator cut, between characters; a
+// report that the coordinator refuses would cost the worker its contact.
+TEST(JudgeEnd, CutsALongReasonBetweenCharacters) {
+  std::string reason = "x";
+  while (reason.size() < 60'000) reason += "\u00e4";
+  const AttemptEnd end = JudgeEnd({.record = FoundRecord{.code = 64, .reason = reason}});
+  EXPECT_LE(end.reason.size(), kReasonBytesMax);
+  EXPECT_GT(end.reason.size(), kReasonBytesMax - 8);
+  EXPECT_TRUE(IsValidUtf8(end.reason));
+  EXPECT_THAT(end.reason, ::testing::EndsWith(" ..."));
+  EXPECT_EQ(CutText("short", 5), "short");
+  EXPECT_EQ(CutText("\u00e4\u00e4\u00e4\u00e4", 7), "\u00e4 ...");
 }
 
 // Classes follow the table of exit codes.

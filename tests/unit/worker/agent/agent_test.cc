@@ -76,7 +76,8 @@ class FakeCoordinator final : public pb::WorkerService::Service {
   }
   ~FakeCoordinator() override { Stop(); }
 
-  void Want(uint64_t epoch, uint32_t slot, uint32_t grace_ms = 5000) {
+  void Want(uint64_t epoch, uint32_t slot, uint32_t grace_ms = 5000,
+            const pb::TelemetrySpec& telemetry = {}) {
     pb::WantedAttempt want;
     want.set_run_id(StrCat("run-", epoch));
     want.set_ordinal(1);
@@ -85,6 +86,7 @@ class FakeCoordinator final : public pb::WorkerService::Service {
     spec.set_seed(epoch);
     want.set_run_spec(spec.SerializeAsString());
     want.mutable_attempt()->add_slots(slot);
+    *want.mutable_attempt()->mutable_telemetry() = telemetry;
     want.set_intent(pb::INTENT_RUN);
     want.set_grace_ms(grace_ms);
     want.set_lease_ms(600'000);
@@ -704,6 +706,29 @@ TEST_F(AgentProcess, SendsOnWithoutCredits) {
   coordinator_.SetCredits(64 << 20);
   ASSERT_TRUE(coordinator_.WaitForLines(1, 20'002));
   EXPECT_EQ(coordinator_.GetStream(1).points, 40'000u);
+}
+
+// A step that goes back makes a curve that nobody can trust: a trainer that does not notice has not
+// succeeded, whatever it says; `lenient_steps` lets it stand. All lines are stored either way.
+TEST_F(AgentProcess, FailsARunWhoseStepsGoBack) {
+  Plan(1, "TOY_STEPS=20\nTOY_BACK_AT=9\n");
+  Plan(2, "TOY_STEPS=20\nTOY_BACK_AT=9\n");
+  StartAgent();
+  coordinator_.Want(1, 0);
+  pb::TelemetrySpec telemetry;
+  telemetry.set_lenient_steps(true);
+  coordinator_.Want(2, 1, 5000, telemetry);
+  const pb::MemberReport strict = coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED);
+  EXPECT_EQ(strict.end_class(), "internal");
+  EXPECT_FALSE(strict.complete());
+  EXPECT_THAT(strict.reason(), HasSubstr("step 1 is recorded behind step 9"));
+  const pb::MemberReport lenient = coordinator_.WaitFor(2, pb::MEMBER_STATE_EXITED);
+  EXPECT_EQ(lenient.end_class(), "ok");
+  EXPECT_TRUE(lenient.complete());
+  for (const uint64_t epoch : {1, 2}) {
+    ASSERT_TRUE(coordinator_.WaitForLines(epoch, 23));
+    EXPECT_EQ(coordinator_.GetStream(epoch).points, 42u);
+  }
 }
 
 // OR5: SIGTERM to the trainer from outside is a stop with status 75, never a completion.

@@ -43,6 +43,27 @@ class EventTailTest : public ::testing::Test {
   std::string path_;
 };
 
+// Each line is looked at once, however often it is read: the first step that goes back is told, and
+// a repeated reading is none.
+TEST_F(EventTailTest, TellsTheFirstStepThatGoesBack) {
+  const auto line = [](uint64_t seq, uint64_t step) {
+    std::string text;
+    const events::Scalar scalar{"train/loss", 1};
+    events::AppendScalarLine(seq, step, seq, std::span(&scalar, 1), &text);
+    return text;
+  };
+  EventTail tail(path_);
+  Append(line(1, 5) + line(2, 5) + line(3, 8));
+  ASSERT_TRUE(tail.Next());
+  tail.Rewind();
+  ASSERT_TRUE(tail.Next());
+  EXPECT_EQ(tail.step_fault(), "");
+  // Lines that nobody has asked for yet are read at the end.
+  Append(line(4, 7) + line(5, 2) + line(6, 9));
+  tail.Finish();
+  EXPECT_THAT(tail.step_fault(), HasSubstr("step 7 is recorded behind step 8"));
+}
+
 // Lines come in batches of the asked size, again until they are acknowledged.
 TEST_F(EventTailTest, BatchesAndRepeatsUntilAcknowledged) {
   EventTail tail(path_);

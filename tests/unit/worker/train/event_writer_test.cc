@@ -116,6 +116,25 @@ TEST_F(EventWriterTest, TakesAStepThatGoesBackForAnError) {
   EXPECT_EQ(Lines().size(), 3u);
 }
 
+// With lenient_steps such points are recorded in their place; what the log says of them is one
+// line, not one a point.
+TEST_F(EventWriterTest, RecordsStepsThatGoBackWhereThatIsAllowed) {
+  EventWriter::Options options = Options();
+  options.lenient_steps = true;
+  auto writer = EventWriter::Open(Path(), options);
+  ASSERT_TRUE(writer.ok());
+  EXPECT_EQ((*writer)->step_warning(), "");
+  for (const uint64_t step : {5, 4, 6, 3, 2, 7}) (*writer)->Scalars(step, {{"train/lr", 1}});
+  (*writer)->Vector(1, "routing/expert_load", {1}, {1.0f});
+  EXPECT_TRUE((*writer)->health().ok());
+  EXPECT_THAT((*writer)->step_warning(), testing::HasSubstr("step 4 is recorded behind step 5"));
+  EXPECT_THAT((*writer)->step_warning(), testing::HasSubstr("4 in all"));
+  ASSERT_TRUE((*writer)->Close(milliseconds(1000)).ok());
+  std::vector<uint64_t> steps;
+  for (const events::ParsedLine& line : Lines()) steps.push_back(line.step);
+  EXPECT_THAT(steps, testing::ElementsAre(5, 4, 6, 3, 2, 7, 1));
+}
+
 // Under the agent's pressure derived series are thinned out, never what a run is judged by.
 TEST_F(EventWriterTest, ThinsOutDerivedSeriesUnderPressure) {
   EventWriter::Options options = Options();
