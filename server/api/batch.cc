@@ -1,8 +1,6 @@
 #include "server/api/batch.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -10,7 +8,8 @@
 
 #include "common/base/strings.h"
 #include "common/events/batch.h"
-#include "common/spec/series.h"
+#include "server/results/lineage.h"
+#include "server/results/summaries.h"
 #include "server/store/chunks.h"
 
 namespace switchyard::api {
@@ -45,32 +44,15 @@ size_t WidthOf(const events::DecodedColumn& column) {
                           : 1;
 }
 
-// Value of a point: a scalar, or the mean of the finite elements of a vector.
-double ValueAt(const events::DecodedColumn& column, size_t width, size_t point, bool* is_finite) {
-  if (!column.is_vector) {
-    double value;
-    std::memcpy(&value, column.values.data() + point * sizeof(double), sizeof(double));
-    *is_finite = std::isfinite(value);
-    return value;
-  }
-  double sum = 0;
-  size_t finite = 0;
-  for (size_t i = 0; i < width; ++i) {
-    float value;
-    std::memcpy(&value, column.values.data() + (point * width + i) * sizeof(float), sizeof(float));
-    if (!std::isfinite(value)) continue;
-    sum += static_cast<double>(value);
-    ++finite;
-  }
-  *is_finite = finite == width;
-  return finite > 0 ? sum / static_cast<double>(finite) : std::nan("");
+size_t BytesOf(const events::DecodedColumn& column, size_t width) {
+  return column.is_vector ? width * sizeof(float) : sizeof(double);
 }
 
 Status AddColumn(const events::DecodedColumn& column, Epoch epoch, uint32_t rank, size_t from,
                  PreparedBatch* out) {
   const size_t n = column.seqs.size();
   const size_t width = WidthOf(column);
-  const size_t point_bytes = column.is_vector ? width * sizeof(float) : sizeof(double);
+  const size_t point_bytes = BytesOf(column, width);
   if (column.values.size() != n * point_bytes) {
     return InvalidArgument(StrCat("column ", EscapeForTerminal(column.name), " has ",
                                   column.values.size(), " bytes for ", n, " points"));
@@ -101,23 +83,12 @@ Status AddColumn(const events::DecodedColumn& column, Epoch epoch, uint32_t rank
   delta.series = column.name;
   delta.is_vector = column.is_vector;
   delta.shape = column.shape;
-  const auto direction = column.is_vector ? std::nullopt : spec::SeriesDirection(column.name);
-  delta.is_maximized = direction == spec::Direction::kMaximize;
-  for (size_t i = from; i < n; ++i) {
-    bool is_finite = false;
-    const double value = ValueAt(column, width, i, &is_finite);
-    ++delta.count;
-    if (!is_finite) ++delta.non_finite;
-    delta.last = value;
-    delta.last_step = column.steps[i];
-    if (is_finite && direction.has_value() &&
-        (!delta.has_best || (delta.is_maximized ? value > delta.best : value < delta.best))) {
-      delta.has_best = true;
-      delta.best = value;
-      delta.best_step = column.steps[i];
-    }
+  results::AddPoints(chunk.steps, chunk.values, chunk.width, results::kStepMax, &delta);
+  if (column.is_vector) {
+    const auto newest = std::ranges::find(chunk.steps.rbegin(), chunk.steps.rend(), high);
+    const auto at = static_cast<size_t>(chunk.steps.rend() - newest) - 1;
+    delta.last_vector = chunk.values.substr(at * point_bytes, point_bytes);
   }
-  if (column.is_vector) delta.last_vector = column.values.substr((n - 1) * point_bytes);
   out->points += n - from;
   out->chunks.push_back(std::move(row));
   out->deltas.push_back(std::move(delta));
@@ -147,7 +118,8 @@ Status AddLine(const events::DecodedLine& line, Epoch epoch, uint32_t rank, Prep
     fact.path = StringOf(object, "path");
     out->facts.push_back(fact);
     const auto seconds = object.find("seconds");
-    if (seconds != object.end() && seconds->is_number()) {
+    // Less than nothing would take away from the sum of the others.
+    if (seconds != object.end() && seconds->is_number() && seconds->get<double>() >= 0) {
       out->checkpoint_seconds.push_back(seconds->get<double>());
     }
   } else if (line.type == "gap" || line.type == "drop") {
@@ -197,24 +169,17 @@ std::optional<double> ValueBefore(const PreparedBatch& batch, std::string_view s
   if (column == columns.end()) return std::nullopt;
   const auto end = std::ranges::lower_bound(column->seqs, seq);
   if (end == column->seqs.begin()) return std::nullopt;
-  bool is_finite = false;
-  return ValueAt(*column, WidthOf(*column), static_cast<size_t>(end - column->seqs.begin()) - 1,
-                 &is_finite);
+  const size_t bytes = BytesOf(*column, WidthOf(*column));
+  const auto point = static_cast<size_t>(end - column->seqs.begin()) - 1;
+  return results::ValueOf(std::string_view(column->values).substr(point * bytes, bytes),
+                          column->is_vector)
+      .value;
 }
 
 void Fold(const SeriesDelta& delta, scheduler::SummaryRow* summary) {
   summary->is_vector = delta.is_vector;
   summary->shape = delta.shape;
-  summary->count += delta.count;
-  summary->non_finite += delta.non_finite;
-  summary->last = delta.last;
-  summary->last_step = delta.last_step;
-  if (delta.has_best && (!summary->has_best || (delta.is_maximized ? delta.best > summary->best
-                                                                   : delta.best < summary->best))) {
-    summary->has_best = true;
-    summary->best = delta.best;
-    summary->best_step = delta.best_step;
-  }
+  results::Join(delta, summary);
 }
 
 }  // namespace switchyard::api

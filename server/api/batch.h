@@ -17,21 +17,9 @@ struct DecodedBatch;
 
 namespace switchyard::api {
 
-// What one batch adds to the summary of a series. As SummaryRow: the value of a vector point is the
-// mean of its finite elements.
-struct SeriesDelta {
-  std::string series;
-  bool is_vector = false;
-  std::vector<uint32_t> shape;
-  double last = 0;
-  uint64_t last_step = 0;
-  bool has_best = false;
-  double best = 0;
-  uint64_t best_step = 0;
-  uint64_t count = 0;
-  uint64_t non_finite = 0;
-  bool is_maximized = false;
-  std::string last_vector;  // vectors: the newest value, little-endian float32
+// What one batch adds to the summary of a series: that of its own points (without a run).
+struct SeriesDelta : scheduler::SummaryRow {
+  std::string last_vector;  // vectors: the value of last_step, little-endian float32
 };
 
 // A batch of event lines made ready for the writer: chunk rows, other lines and summary deltas.

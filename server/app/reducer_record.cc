@@ -131,10 +131,13 @@ void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input,
       summaries.step = delta.last_step;
       summaries.is_step_dirty = true;
     }
+    // Behind a later step it is not the newest value of its series.
+    if (delta.last_step < row->second.last_step) continue;
     if (delta.is_vector) {
       live_runs_->SetVector(id, delta.series, delta.shape, delta.last_vector);
     } else {
-      live_runs_->SetScalar(id, delta.series, delta.last_step, delta.last, unix_ms);
+      // Series are reported at different steps: the run is where the newest of them is.
+      live_runs_->SetScalar(id, delta.series, summaries.step, delta.last, unix_ms);
     }
   }
   const api::ObjectiveFacts* objective = FindObjective(*run);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <numeric>
+#include <utility>
 
 #include "common/base/strings.h"
 #include "server/results/summaries.h"
@@ -15,6 +15,9 @@ namespace {
 
 using results::AttemptStart;
 using results::Segment;
+
+// Values of a page of vectors: a reader takes answers of 64 MiB.
+constexpr size_t kCurvePageBytes = size_t{16} << 20;
 
 // Behind the last point given.
 struct Position {
@@ -67,25 +70,42 @@ bool TakeInOrder(const ChunkColumns& columns, const Window& window, const Segmen
   return false;
 }
 
-// Points of one whole series whose steps fall somewhere, brought into order.
-Result<ChunkColumns> ReadSorted(ChunkSource& source, std::span<const ChunkHead> heads) {
-  ChunkColumns all;
-  for (const ChunkHead& head : heads) {
-    SWITCHYARD_ASSIGN_OR_RETURN(const std::string blob, source.ReadChunk(head.id));
-    SWITCHYARD_RETURN_IF_ERROR(DecodeChunkInto(blob, &all));
+// Keeps the first `count` points inside of the window, by step; `columns` are in order of seq.
+void SortAndCut(const Window& window, size_t count, ChunkColumns* columns) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < columns->size(); ++i) {
+    if (IsInside(window, columns->steps[i], columns->seqs[i])) order.push_back(i);
   }
-  std::vector<size_t> order(all.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&all](size_t i) { return all.steps[i]; });
-  const size_t bytes = all.size() == 0 ? 0 : all.values.size() / all.size();
-  ChunkColumns sorted{.is_vector = all.is_vector, .width = all.width};
+  std::ranges::sort(order, {},
+                    [columns](size_t i) { return std::pair(columns->steps[i], columns->seqs[i]); });
+  order.resize(std::min(order.size(), count));
+  const size_t bytes = columns->size() == 0 ? 0 : columns->values.size() / columns->size();
+  ChunkColumns kept{.is_vector = columns->is_vector, .width = columns->width};
   for (const size_t i : order) {
-    sorted.seqs.push_back(all.seqs[i]);
-    sorted.steps.push_back(all.steps[i]);
-    sorted.ms.push_back(all.ms[i]);
-    sorted.values.append(all.values, i * bytes, bytes);
+    kept.seqs.push_back(columns->seqs[i]);
+    kept.steps.push_back(columns->steps[i]);
+    kept.ms.push_back(columns->ms[i]);
+    kept.values.append(columns->values, i * bytes, bytes);
   }
-  return sorted;
+  *columns = std::move(kept);
+}
+
+// The first `count` points inside of the window of a series whose steps fall somewhere, by step.
+// Never more than about twice as many are in memory, and one chunk.
+Result<ChunkColumns> ReadSorted(ChunkSource& source, std::span<const ChunkHead> heads,
+                                const Window& window, size_t count) {
+  ChunkColumns kept;
+  for (const ChunkHead& head : heads) {
+    if (head.is_sorted &&
+        (head.last_step < window.from_step || head.first_step > window.step_max)) {
+      continue;
+    }
+    SWITCHYARD_ASSIGN_OR_RETURN(const std::string blob, source.ReadChunk(head.id));
+    SWITCHYARD_RETURN_IF_ERROR(DecodeChunkInto(blob, &kept));
+    if (kept.size() > 2 * count) SortAndCut(window, count, &kept);
+  }
+  SortAndCut(window, count, &kept);
+  return kept;
 }
 
 // True when the page is full and more is there.
@@ -93,7 +113,9 @@ Result<bool> TakeSegment(ChunkSource& source, int64_t series, const Segment& seg
                          const Window& window, size_t limit, CurvePage* page, Position* last) {
   SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<ChunkHead> heads, source.ListChunks(series));
   if (!AreInOrder(heads)) {
-    SWITCHYARD_ASSIGN_OR_RETURN(const ChunkColumns columns, ReadSorted(source, heads));
+    // One more than there is place for says that the page is full.
+    SWITCHYARD_ASSIGN_OR_RETURN(const ChunkColumns columns,
+                                ReadSorted(source, heads, window, limit + 1));
     return TakeInOrder(columns, window, segment, limit, page, last);
   }
   for (const ChunkHead& head : heads) {
@@ -105,6 +127,14 @@ Result<bool> TakeSegment(ChunkSource& source, int64_t series, const Segment& seg
     if (TakeInOrder(columns, window, segment, limit, page, last)) return true;
   }
   return false;
+}
+
+// Points of a page: as asked, and no more than a message carries.
+size_t PagePoints(size_t asked, const CurvePage& page) {
+  size_t point_bytes = sizeof(float);
+  for (const uint32_t extent : page.shape) point_bytes *= extent;
+  const size_t most = page.is_vector ? std::max(kCurvePageBytes / point_bytes, size_t{1}) : asked;
+  return std::clamp<size_t>(asked, 1, std::max<size_t>(most, 1));
 }
 
 Result<std::vector<Segment>> SegmentsOf(std::span<const AttemptStart> attempts,
@@ -151,7 +181,7 @@ Result<CurvePage> ReadCurve(ChunkSource& source, std::span<const AttemptStart> a
   std::optional<Position> after;
   if (!token.empty()) after = Position{.epoch = {token[1]}, .step = token[2], .seq = token[3]};
   Position last;
-  const size_t limit = std::max<size_t>(query.limit, 1);
+  const size_t limit = PagePoints(query.limit, page);
   for (size_t i = 0; i < segments.size(); ++i) {
     // Segments go by rising epoch.
     if (after && segments[i].epoch < after->epoch) continue;
@@ -188,14 +218,8 @@ Result<std::vector<SummaryRow>> Summarise(ChunkSource& source, RunId run,
       SummaryRow& row = rows.at(head.name);
       if (row.is_vector != head.is_vector) continue;
       SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<ChunkHead> chunks, source.ListChunks(head.id));
-      if (!AreInOrder(chunks)) {
-        SWITCHYARD_ASSIGN_OR_RETURN(const ChunkColumns columns, ReadSorted(source, chunks));
-        results::AddPoints(columns.steps, columns.values, columns.width, segments[i].step_max,
-                           &row);
-        continue;
-      }
       for (const ChunkHead& chunk : chunks) {
-        if (chunk.first_step > segments[i].step_max) break;
+        if (chunk.is_sorted && chunk.first_step > segments[i].step_max) continue;
         SWITCHYARD_ASSIGN_OR_RETURN(const std::string blob, source.ReadChunk(chunk.id));
         SWITCHYARD_ASSIGN_OR_RETURN(const ChunkColumns columns, DecodeChunk(blob));
         results::AddPoints(columns.steps, columns.values, columns.width, segments[i].step_max,

@@ -41,10 +41,11 @@ class ChunkSource {
   virtual Result<std::string> ReadChunk(int64_t id) = 0;
 };
 
-// A page of the points of `query` over the attempts of its run. Points of one attempt come by step,
-// then seq. Later pages follow the head of the first one, whatever has resumed since. Where
-// attempts disagree about the kind of a series the newest one's points count, and the others' are
-// left out. kNotFound: no such series or attempt; kInvalidArgument: a page of another query.
+// A page of the points of `query` over the attempts of its run, at most `limit` and 16 MiB of
+// vectors. Points of one attempt come by step, then seq. Later pages follow the head of the first
+// one, whatever has resumed since. Where attempts disagree about the kind of a series the newest
+// one's points count, and the others' are left out. kNotFound: no such series or attempt;
+// kInvalidArgument: a page of another query.
 Result<CurvePage> ReadCurve(ChunkSource& source, std::span<const results::AttemptStart> attempts,
                             const CurveQuery& query);
 

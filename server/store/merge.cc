@@ -66,7 +66,8 @@ Status MergeChunks(Connection& writer, int64_t series, std::span<const Piece> pi
       "INSERT INTO chunks(series, first_seq, last_seq, first_step, last_step, n, is_sorted, blob) "
       "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)");
   insert.Bind(1, series).Bind(2, pieces.front().first).Bind(3, last_seq);
-  insert.Bind(4, columns.steps.front()).Bind(5, columns.steps.back());
+  const auto [first_step, last_step] = std::ranges::minmax(columns.steps);
+  insert.Bind(4, first_step).Bind(5, last_step);
   insert.Bind(6, uint64_t{columns.size()}).Bind(7, HasSortedSteps(blob)).BindBlob(8, blob);
   return insert.Run();
 }

@@ -85,6 +85,36 @@ class Values(unittest.TestCase):
         self.assertEqual(kept, {2, 3}, "the best and the last")
         cluster.stop("coordinator")
 
+    def test_steps_that_go_back_are_lost_or_out_of_order(self):
+        """A trainer that reports step 1 once more behind step 9: without leave the run ends with the reason, the second time for good; with lenient_steps it succeeds. Every point is stored either way, and shown by step."""
+        steps = 20
+        cluster = self.fleet(steps=steps, step_ms=0, slots=1, toy={"TOY_BACK_AT": "9", "TOY_SERIES": "valid/ppl=9,8,7,6,5,4,3,2,1"})
+        strict = cluster.submit(seeds=1)
+        lenient = cluster.submit(seeds=1, policy="telemetry: {lenient_steps: true}")
+        cluster.wait_all([strict, lenient], 90)
+        failed = cluster.json("show", f"{strict}/1")
+        self.assertEqual(failed["run"]["state"], "quarantined", failed)
+        for attempt in failed["attempts"]:
+            self.assertEqual(attempt["end_class"], "internal")
+            self.assertIn("step 1 is recorded behind step 9", attempt["reason"])
+        self.assertEqual(cluster.json("show", f"{lenient}/1")["run"]["state"], "succeeded")
+        for sweep in (strict, lenient):
+            points = cluster.json("metrics", f"{sweep}/1", "train/loss")
+            self.assertEqual([int(p["step"]) for p in points], [1, *range(1, steps + 1)])
+            every = cluster.json("metrics", f"{sweep}/1", "train/loss", "--attempts", "1")
+            self.assertEqual([p["step"] for p in points], [p["step"] for p in every])
+            series = {s["name"]: s for s in cluster.json("metrics", f"{sweep}/1")}
+            self.assertEqual((int(series["train/loss"]["last_step"]), int(series["train/loss"]["count"])), (steps, steps + 1))
+            # Reported again behind step 9, and worse than what was best there.
+            self.assertEqual((series["valid/ppl"]["last"], int(series["valid/ppl"]["last_step"])), (1, 9))
+            self.assertEqual((series["valid/ppl"]["best"], int(series["valid/ppl"]["best_step"])), (1, 9))
+            self.assertEqual(int(cluster.json("show", f"{sweep}/1")["run"]["step"]), steps)
+            folder = cluster.folder / f"export-{sweep}"
+            cluster.cli("export", sweep, "--format", "csv", "--out", folder)
+            rows = [line.split(",") for line in (folder / "curves.csv").read_text().splitlines()[1:]]
+            self.assertEqual([int(row[3]) for row in rows if row[2] == "train/loss"], [1, *range(1, steps + 1)])
+        cluster.stop("coordinator")
+
     def test_a_nan_stalls_the_search(self):
         """ME2. Some cells of an early-stopping sweep report NaN from the first rung on: they rank last, the others go on, the sweep ends."""
         limit = 0.4

@@ -568,6 +568,50 @@ TEST_P(StoreSuite, OrdersStepsThatFell) {
     query.page = part.next;
   } while (!query.page.empty());
   EXPECT_THAT(values, ElementsAre(1, 2, 22, 3, 5));
+  // Merged with what came in order, and read again: nothing is lost, and a window cuts by step.
+  Commit({MakeChunk({10}, "train/x", 6, {6, 7, 1}, {6, 7, 11})});
+  IdleUntilDone();
+  Reopen();
+  EXPECT_THAT(StepsOf(Curve({.run = MakeRunId(1), .series = "train/x"}).points),
+              ElementsAre(1, 1, 2, 2, 3, 5, 6, 7));
+  EXPECT_THAT(StepsOf(Curve({.run = MakeRunId(1), .series = "train/x", .from_step = 5}).points),
+              ElementsAre(5, 6, 7));
+  EXPECT_THAT(StepsOf(Curve({.run = MakeRunId(1), .series = "train/x", .limit = 1}).points),
+              ElementsAre(1));
+  const Result<std::vector<SummaryRow>> rows = store_->RebuildSummaries(MakeRunId(1), {10}, 6);
+  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  EXPECT_EQ((*rows)[0].count, 7u);
+  EXPECT_EQ((*rows)[0].last, 6);
+  EXPECT_EQ((*rows)[0].last_step, 6u);
+}
+
+// GR4: a page of large vectors is cut to what a message carries, and the next pages have the rest.
+TEST_P(StoreSuite, BoundsAPageOfVectorsByItsBytes) {
+  CommitOneRun();
+  constexpr uint32_t kWidth = 1 << 20;
+  for (uint64_t seq = 1; seq <= 6; ++seq) {
+    ChunkColumns columns{
+        .seqs = {seq}, .steps = {seq}, .ms = {seq}, .is_vector = true, .width = kWidth};
+    columns.values.assign(kWidth * sizeof(float), '\0');
+    ChunkRow row{.epoch = {10},
+                 .series = "routing/load",
+                 .is_vector = true,
+                 .shape = {kWidth},
+                 .first_seq = seq,
+                 .last_seq = seq,
+                 .first_step = seq,
+                 .last_step = seq,
+                 .n = 1};
+    EncodeChunk(columns, &row.blob);
+    Commit({row});
+  }
+  CurveQuery query{.run = MakeRunId(1), .series = "routing/load", .limit = 100};
+  const CurvePage first = Curve(query);
+  EXPECT_THAT(StepsOf(first.points), ElementsAre(1, 2, 3, 4));
+  query.page = first.next;
+  const CurvePage second = Curve(query);
+  EXPECT_THAT(StepsOf(second.points), ElementsAre(5, 6));
+  EXPECT_EQ(second.next, "");
 }
 
 // A resume at step 3 rebuilds the summaries from what remains: best and last of the points that

@@ -104,6 +104,32 @@ TEST(PrepareBatch, SummarisesVectorsByTheirMean) {
   EXPECT_EQ((*batch)->deltas[0].last_vector.size(), 8u);
 }
 
+// Steps that fall inside a batch: its row says where its steps lie, its summary ends at the
+// highest.
+TEST(PrepareBatch, TakesStepsThatFall) {
+  auto decoded = std::make_shared<events::DecodedBatch>();
+  const float values[] = {1.0F, 2.0F, 3.0F};
+  decoded->columns.push_back(
+      {.name = "routing/load",
+       .is_vector = true,
+       .shape = {1},
+       .seqs = {1, 2, 3},
+       .steps = {7, 9, 4},
+       .ms = {1, 2, 3},
+       .values = std::string(reinterpret_cast<const char*>(values), sizeof(values))});
+  const auto batch = PrepareBatch(decoded, Epoch{9}, 0, 0);
+  ASSERT_TRUE(batch.ok());
+  const scheduler::ChunkRow& chunk = (*batch)->chunks[0];
+  EXPECT_EQ(chunk.first_step, 4u);
+  EXPECT_EQ(chunk.last_step, 9u);
+  EXPECT_FALSE(store::HasSortedSteps(chunk.blob));
+  EXPECT_EQ((*batch)->deltas[0].last, 2.0);
+  EXPECT_EQ((*batch)->deltas[0].last_step, 9u);
+  float newest = 0;
+  std::memcpy(&newest, (*batch)->deltas[0].last_vector.data(), sizeof(newest));
+  EXPECT_EQ(newest, 2.0F);
+}
+
 // Values that do not cover the points are refused whole.
 TEST(PrepareBatch, RefusesColumnsThatDoNotAddUp) {
   auto decoded = Losses();
