@@ -1,5 +1,11 @@
 #include "server/store/migrator.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
 #include <string>
 
 #include "common/base/failpoint.h"
@@ -44,12 +50,22 @@ Status CheckApplied(Connection& writer, std::span<const Migration> migrations, i
   return OkStatus();
 }
 
+// The database as it is before the upgrade. Always a new copy: one that is there may be of an
+// earlier try, after which the older program went on. It gets its name once it is whole.
 Status CopyAside(Connection& writer, int64_t version) {
   const std::string target = StrCat(writer.path(), ".before-", version + 1);
-  // A copy of an earlier, interrupted start holds the same rows.
-  if (FileExists(target)) return OkStatus();
-  Statement copy = writer.Prepare("VACUUM INTO ?1");
-  return copy.Bind(1, target).Run();
+  const std::string aside = target + ".tmp";
+  unlink(aside.c_str());
+  {
+    Statement copy = writer.Prepare("VACUUM INTO ?1");
+    SWITCHYARD_RETURN_IF_ERROR(copy.Bind(1, aside).Run());
+  }
+  const UniqueFd fd(open(aside.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.is_valid()) return ErrnoStatus("open", aside, errno);
+  if (fsync(fd.get()) != 0) return ErrnoStatus("sync", aside, errno);
+  if (rename(aside.c_str(), target.c_str()) != 0) return ErrnoStatus("rename", aside, errno);
+  const std::string parent = std::filesystem::path(target).parent_path().string();
+  return SyncDirectory(parent.empty() ? "." : parent);
 }
 
 }  // namespace

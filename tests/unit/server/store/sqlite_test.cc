@@ -94,6 +94,26 @@ TEST_F(SqliteTest, UpgradesKeepRowsAndACopy) {
   EXPECT_TRUE(FileExists(dir_ + "/a.db.before-2"));
 }
 
+// RE3: the copy before an upgrade is whole and of this moment, though an earlier try was broken off
+// in the middle of it or the older program went on meanwhile.
+TEST_F(SqliteTest, ACopyBeforeAnUpgradeIsWholeAndNew) {
+  const std::unique_ptr<Connection> db = OpenWriter("a.db");
+  const std::vector<Migration> first = {{1, "0001_a", "CREATE TABLE t(x INTEGER)"}};
+  ASSERT_TRUE(Migrate(*db, first, 1).ok());
+  ASSERT_TRUE(db->Execute("INSERT INTO t VALUES (5)").ok());
+  ASSERT_TRUE(WriteFileAtomically(dir_ + "/a.db.before-2", "SQLite format 3").ok());
+  ASSERT_TRUE(WriteFileAtomically(dir_ + "/a.db.before-2.tmp", "half of a copy").ok());
+  std::vector<Migration> second = first;
+  second.push_back({2, "0002_b", "ALTER TABLE t ADD y INTEGER"});
+  const Status status = Migrate(*db, second, 2);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_FALSE(FileExists(dir_ + "/a.db.before-2.tmp"));
+  const std::unique_ptr<Connection> copy = OpenWriter("a.db.before-2");
+  Statement read = copy->Prepare("SELECT x FROM t");
+  ASSERT_TRUE(*read.Step());
+  EXPECT_EQ(read.Int(0), 5);
+}
+
 // A file of a newer program, of another program, or with a migration whose text has changed since:
 // refused and left alone.
 TEST_F(SqliteTest, RefusesForeignSchemas) {
