@@ -45,7 +45,7 @@ std::vector<ResultMetric> Metrics(const ResultsOptions& options, const std::stri
   std::vector<ResultMetric> metrics;
   if (!options.metrics.empty()) {
     for (const std::string& series : options.metrics) {
-      const bool has_best = spec::SeriesDirection(series).has_value() || series == objective;
+      const bool has_best = spec::SeriesDirection(series).has_value();
       metrics.push_back({.series = series, .title = series, .pick = has_best ? pick : Pick::kLast});
     }
     AppendVerdict(&metrics);
@@ -63,8 +63,10 @@ std::vector<ResultMetric> Metrics(const ResultsOptions& options, const std::stri
 // ME3: "best" of a series that has no direction is not a question with an answer.
 Status CheckDirections(const ResultsOptions& options, const std::string& objective) {
   if (!options.wants_best) return OkStatus();
-  for (const std::string& series : options.metrics) {
-    if (series == objective || spec::SeriesDirection(series).has_value()) continue;
+  std::vector<std::string> asked = options.metrics;
+  if (asked.empty()) asked.push_back(objective);
+  for (const std::string& series : asked) {
+    if (spec::SeriesDirection(series).has_value()) continue;
     return InvalidArgument(
         StrCat("--best: series ", series, " has no direction, so no best value; use --last"));
   }

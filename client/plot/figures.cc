@@ -375,7 +375,8 @@ std::optional<double> NumberOf(const pb::Sweep& sweep, const pb::Run& run, std::
   if (name == "step") return static_cast<double>(run.step());
   if (name == "tokens") return LastOf(run, kTrainTokens);
   if (name == "wall_seconds" && run.started_ms() > 0 && run.ended_ms() > 0) {
-    return static_cast<double>(run.ended_ms() - run.started_ms()) / 1000;
+    // A wall clock may have been set back meanwhile; no run takes less than no time.
+    return static_cast<double>(std::max<int64_t>(0, run.ended_ms() - run.started_ms())) / 1000;
   }
   if (name == "train.flops") {
     const std::optional<double> tokens = LastOf(run, kTrainTokens);
@@ -383,8 +384,7 @@ std::optional<double> NumberOf(const pb::Sweep& sweep, const pb::Run& run, std::
     if (!tokens || !each) return std::nullopt;
     return kForwardAndBackward * *tokens * *each;
   }
-  const bool is_objective = name == sweep.objective().metric();
-  const bool has_best = is_objective || spec::SeriesDirection(name).has_value();
+  const bool has_best = spec::SeriesDirection(name).has_value();
   const bool wants_last = sweep.objective().value() == pb::OBJECTIVE_VALUE_LAST;
   const Value value = PickValue(run, name, has_best && !wants_last ? Pick::kBest : Pick::kLast);
   const double* number = std::get_if<double>(&value.data);

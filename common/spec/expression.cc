@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/strings.h"
 #include "common/spec/scalar.h"
+#include "common/spec/series.h"
 
 namespace switchyard::spec {
 namespace {
@@ -424,6 +425,10 @@ class ExpressionParser {
       if (series.kind != TokenKind::kWord || series.text.find('/') == std::string::npos) {
         return At(series.column,
                   StrCat(token.text, " takes a series such as valid/loss, found ", Quoted(series)));
+      }
+      if (token.text == "best" && !SeriesDirection(series.text)) {
+        return At(series.column,
+                  StrCat(Quoted(series), " has no direction, so no best value; use last(...)"));
       }
       SWITCHYARD_RETURN_IF_ERROR(Advance());
       SWITCHYARD_RETURN_IF_ERROR(Expect(")"));

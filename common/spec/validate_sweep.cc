@@ -55,18 +55,33 @@ void CheckSeeds(const pb::ReplicatesSpec& replicates, const std::string& prefix,
 
 void CheckObjective(const pb::ObjectiveSpec& objective, const std::string& prefix,
                     std::vector<Fault>* faults) {
-  const std::string& metric = objective.metric();
-  if (metric.empty()) return;
-  const bool is_series = IsSeriesName(metric);
-  if (!is_series) {
+  const std::string metric = objective.metric().empty() ? "valid/primary" : objective.metric();
+  if (!IsSeriesName(metric)) {
     faults->push_back({"", prefix + "objective.metric",
                        StrCat("'", EscapeForTerminal(metric),
                               "' is not a series SPLIT/METRIC with the split train, valid or "
                               "test")});
-  } else if (objective.goal() == pb::GOAL_UNSPECIFIED && !SeriesDirection(metric)) {
+    return;
+  }
+  const std::optional<Direction> direction = SeriesDirection(metric);
+  if (!direction && objective.goal() == pb::GOAL_UNSPECIFIED) {
     faults->push_back({"", prefix + "objective.goal",
                        StrCat("is required: ", metric,
                               " has no direction of its own; known: minimize, maximize")});
+  }
+  // The best value of a series is kept by its direction, not by the goal of one of its sweeps:
+  // where the two differ, or there is none, "best" would be the other extreme or the last value.
+  if (!direction && objective.value() != pb::OBJECTIVE_VALUE_LAST) {
+    faults->push_back({"", prefix + "objective.value",
+                       StrCat("is to be last: ", metric,
+                              " has no direction of its own, so no best value is kept of it")});
+  }
+  const bool is_maximized = objective.goal() == pb::GOAL_MAXIMIZE;
+  if (direction && objective.goal() != pb::GOAL_UNSPECIFIED &&
+      is_maximized != (*direction == Direction::kMaximize)) {
+    faults->push_back({"", prefix + "objective.goal",
+                       StrCat("contradicts ", metric, ", of which the ",
+                              is_maximized ? "lower" : "higher", " value is the better one")});
   }
 }
 

@@ -107,7 +107,7 @@ TEST(Expression, TellsSeriesFromDivisions) {
   EXPECT_EQ(Value("valid/loss"), FormatDouble(2));
   EXPECT_EQ(Value("best(valid/loss)"), FormatDouble(1.5));
   EXPECT_EQ(Value("last(valid/loss) - best(valid/loss)"), FormatDouble(1));
-  EXPECT_EQ(Value("best(valid/other) < 3"), "absent");
+  EXPECT_EQ(Value("best(test/loss) < 3"), "absent");
   const Result<Expression> expression = Expression::Parse("a / b + valid/loss");
   ASSERT_TRUE(expression.ok());
   std::vector<std::string> uses;
@@ -167,6 +167,9 @@ TEST(Expression, ExplainsWhatIsWrong) {
       {"min(a)", "column 1: min takes at least two values, 1 given"},
       {"abs(a, b)", "column 1: abs takes one value, 2 given"},
       {"best(a)", "column 6: best takes a series such as valid/loss, found 'a'"},
+      // ME3: what has no direction has no best value; the last one is not to pass for it.
+      {"best(train/lr) < 1",
+       "column 6: 'train/lr' has no direction, so no best value; use last(...)"},
       {"not in", "column 5: a value was expected, found 'in'"},
       {"arm = 1", "column 5: \"smoe\" and 1 are of different types"},
       {"arm < \"x\"",

@@ -98,6 +98,16 @@ TEST(ValidateRun, RefusesWhatIsWrongInATransformerXlRun) {
       {"[1]", "[1, 1]", "replicates.seeds: 1 is given twice"},
       {"name: small", "name: small\nobjective: {metric: loss}", "not a series SPLIT/METRIC"},
       {"name: small", "name: small\nobjective: {metric: valid/lr}", "has no direction of its own"},
+      // ME3: no best value is kept of it, and "best" would be the last one.
+      {"name: small", "name: small\nobjective: {metric: train/tokens_per_second, goal: maximize}",
+       "objective.value: is to be last: train/tokens_per_second has no direction of its own"},
+      // ME3: the best value is kept by the series' direction, the goal would ask for the other end.
+      {"name: small", "name: small\nobjective: {metric: valid/nats_per_token, goal: maximize}",
+       "objective.goal: contradicts valid/nats_per_token, of which the lower value"},
+      {"name: small", "name: small\nobjective: {metric: valid/accuracy, goal: minimize}",
+       "objective.goal: contradicts valid/accuracy, of which the higher value"},
+      {"name: small", "name: small\nobjective: {goal: maximize}",
+       "objective.goal: contradicts valid/primary"},
       {"name: small", "name: small\ncheckpoint: {every: 0}", "checkpoint.every: 0 is not between"},
       {"name: small", "name: small\ntelemetry: {every_steps: 0}", "telemetry.every_steps: 0"},
   };
@@ -105,6 +115,18 @@ TEST(ValidateRun, RefusesWhatIsWrongInATransformerXlRun) {
     EXPECT_THAT(PlanFaults(Replaced(kSmallSweep, wrong.from, wrong.to)), HasSubstr(wrong.fault))
         << wrong.to;
   }
+}
+
+// A series without a direction can be an objective by its last value.
+TEST(ValidateRun, TakesTheLastValueOfWhatHasNoDirection) {
+  EXPECT_EQ(PlanFaults(Replaced(kSmallSweep, "name: small",
+                                "name: small\nobjective: {metric: train/tokens_per_second, "
+                                "goal: maximize, value: last}")),
+            "");
+  EXPECT_EQ(PlanFaults(Replaced(kSmallSweep, "name: small",
+                                "name: small\nobjective: {metric: valid/accuracy, "
+                                "goal: maximize}")),
+            "");
 }
 
 // Rules of the routers that look beyond one token and layer, of their experts, and of the adaptive
