@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -303,7 +304,8 @@ void LiveRuns::SetScalar(RunId id, std::string_view series, uint64_t step, doubl
     if (mapping.series == series) run->gauges[std::string(mapping.metric)] = value;
   }
   for (const Mapping& mapping : kCounters) {
-    if (mapping.series != series) continue;
+    // A count that is not finite is none, and would stay in the sums for ever.
+    if (mapping.series != series || !std::isfinite(value)) continue;
     // A resumed attempt repeats steps: a counter shows the highest value.
     double& counter = run->counters[std::string(mapping.metric)];
     counter = std::max(counter, value);

@@ -85,7 +85,7 @@ void KeepCheckpoints(Draft& draft, RunId id, bool is_terminal) {
   const size_t keep_best = is_terminal ? std::min<size_t>(1, policy.keep_best) : policy.keep_best;
   std::vector<const CheckpointRow*> scored;
   for (const CheckpointRow* row : published) {
-    if (row->score.has_value() && !std::isnan(*row->score)) scored.push_back(row);
+    if (row->score.has_value() && std::isfinite(*row->score)) scored.push_back(row);
   }
   std::ranges::stable_sort(scored, [&](const CheckpointRow* a, const CheckpointRow* b) {
     return policy.is_maximized ? *a->score > *b->score : *a->score < *b->score;

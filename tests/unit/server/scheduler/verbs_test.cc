@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "server/scheduler/decide.h"
 #include "server/scheduler/explain.h"
@@ -314,6 +315,17 @@ TEST(Checkpoints, AnEndedRunLosesTheRestAfterADay) {
   }
   world.Do(Tick{});
   EXPECT_GT(named(), 0u);
+}
+
+// ME3: no value that is not finite is the best, in either direction.
+TEST(Checkpoints, AnInfiniteScoreIsNeverTheBest) {
+  World world = World::Running();
+  world.Publish(kRun, 10, 1.0);
+  world.Publish(kRun, 20, -std::numeric_limits<double>::infinity());
+  world.Publish(kRun, 30, std::numeric_limits<double>::infinity());
+  world.Publish(kRun, 40, 3.0);
+  world.Publish(kRun, 50, 4.0);
+  EXPECT_EQ(PublishedSteps(world), (std::vector<uint64_t>{10, 40, 50}));
 }
 
 // A pinned checkpoint stays; without its pin the retention takes it.
