@@ -123,6 +123,11 @@ Json OptionalNumber(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
 }
 
+// A value that is not finite is one all the same: as a text, since JSON has no number for it.
+Json NumberOrText(const std::optional<double>& value) {
+  return value && !std::isfinite(*value) ? Json(FormatDouble(*value)) : OptionalNumber(value);
+}
+
 std::string ProgressJson(const TrainProgress& progress) {
   const Json json = {
       {"step", progress.step},
@@ -132,9 +137,9 @@ std::string ProgressJson(const TrainProgress& progress) {
       {"data_wait_seconds", progress.data_wait_seconds},
       {"nonfinite_steps", progress.nonfinite_steps},
       {"objective",
-       {{"best", OptionalNumber(progress.objective.best)},
+       {{"best", NumberOrText(progress.objective.best)},
         {"best_step", progress.objective.best_step},
-        {"last", OptionalNumber(progress.objective.last)},
+        {"last", NumberOrText(progress.objective.last)},
         {"last_step", progress.objective.last_step}}},
       {"owes_evaluation", progress.owes_evaluation},
   };
@@ -143,7 +148,8 @@ std::string ProgressJson(const TrainProgress& progress) {
 
 // Throws nlohmann's exceptions on a missing or ill-typed member.
 TrainProgress ProgressFrom(const Json& json) {
-  const auto number = [](const Json& value) {
+  const auto number = [](const Json& value) -> std::optional<double> {
+    if (value.is_string()) return ParseDouble(value.get_ref<const std::string&>());
     return value.is_null() ? std::nullopt : std::optional<double>(value.get<double>());
   };
   const Json& objective = json.at("objective");

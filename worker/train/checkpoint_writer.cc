@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <mutex>
 #include <set>
-#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -34,8 +33,8 @@ struct CheckpointWriter::State {
   std::condition_variable changed;
   std::optional<CheckpointContent> pending;  // guarded by mu
   bool is_busy = false;                      // guarded by mu
+  bool is_clean = false;                     // leftovers are gone; guarded by mu
   bool is_stopping = false;                  // guarded by mu
-  std::thread thread;
 
   void RemoveLeftovers() {
     const auto names = ListDirectory(options.root);
@@ -66,6 +65,8 @@ struct CheckpointWriter::State {
   void Loop() {
     RemoveLeftovers();
     std::unique_lock lock(mu);
+    is_clean = true;
+    changed.notify_all();
     while (true) {
       changed.wait(lock, [this] { return pending || is_stopping; });
       if (!pending) return;
@@ -82,7 +83,7 @@ struct CheckpointWriter::State {
 
 CheckpointWriter::CheckpointWriter(Options options, EventSink& events)
     : state_(new State{.options = std::move(options), .events = events}) {
-  state_->thread = std::thread([state = state_.get()] { state->Loop(); });
+  thread_ = std::thread([state = state_] { state->Loop(); });
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -91,7 +92,17 @@ CheckpointWriter::~CheckpointWriter() {
     state_->is_stopping = true;
   }
   state_->changed.notify_all();
-  state_->thread.join();
+  bool is_done = false;
+  {
+    std::unique_lock lock(state_->mu);
+    is_done = state_->changed.wait_for(lock, state_->options.close_limit,
+                                       [this] { return !state_->is_busy && state_->is_clean; });
+  }
+  if (is_done) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
 }
 
 bool CheckpointWriter::Submit(CheckpointContent content) {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "worker/train/checkpoint.h"
 
@@ -33,10 +35,14 @@ class CheckpointWriter {
     // Called when a checkpoint is whole on disk and gets its name next; does not return when this
     // attempt may no longer publish one. Empty: nothing to ask.
     std::function<void()> before_publish;
+    // How long the destructor waits for a checkpoint that is being written.
+    std::chrono::milliseconds close_limit = std::chrono::minutes(5);
   };
-  // `events` must outlive the writer.
+  // `events` and what `before_publish` uses must live until the process ends: see the destructor.
   CheckpointWriter(Options options, EventSink& events);
-  // Waits for the checkpoint being written.
+  // Waits for the checkpoint being written, at most `close_limit`: a file system that hangs must
+  // not keep the trainer from saying how it ended. What is being written then goes with the
+  // process.
   ~CheckpointWriter();
 
   // False while the previous one is still being written: the caller keeps training and tries again.
@@ -48,7 +54,8 @@ class CheckpointWriter {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // the thread's too
+  std::thread thread_;
 };
 
 // Paths to remove so that the newest `keep_last`, the best `keep_best` and those of `keep_steps`

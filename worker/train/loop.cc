@@ -200,7 +200,7 @@ class TrainLoop {
               .keep_best = policy.has_keep_best() ? policy.keep_best() : 1,
               .lower_is_better = objective_.lower_is_better(),
               .keep_steps = {train_.keep_steps().begin(), train_.keep_steps().end()},
-              .before_publish = [this] { setup_.stop.ExitIfPast(); }},
+              .before_publish = [&stop = setup.stop] { stop.ExitIfPast(); }},
           setup.events);
     }
   }

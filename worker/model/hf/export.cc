@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 
 #include <ATen/ATen.h>
@@ -94,8 +95,10 @@ Status WriteParts(const std::string& folder, const HfConfigText& config, const C
 
 }  // namespace
 
-Status ExportHf(const std::string& folder, const v1::ModelSpec& spec, const LanguageModel& model,
+Status ExportHf(const std::string& target, const v1::ModelSpec& spec, const LanguageModel& model,
                 const HfExportOptions& options) {
+  // "name/" is the folder `name`.
+  const std::string folder = target.substr(0, target.find_last_not_of('/') + 1);
   SWITCHYARD_ASSIGN_OR_RETURN(const HfConfigText config, WriteHfConfig(spec, options.context));
   if (FileExists(folder)) return AlreadyExists(StrCat(folder, ": exists; choose a new folder"));
   std::vector<std::pair<std::string, at::Tensor>> tensors = model.NamedParameters();
@@ -106,12 +109,17 @@ Status ExportHf(const std::string& folder, const v1::ModelSpec& spec, const Lang
   const std::string aside = StrCat(folder, ".tmp-", getpid());
   SWITCHYARD_RETURN_IF_ERROR(MakeDirectories(aside));
   Status status = WriteParts(aside, config, content, options.shard_bytes);
+  if (status.ok()) status = SyncDirectory(aside);
   if (status.ok() && std::rename(aside.c_str(), folder.c_str()) != 0) {
     status = ErrnoStatus("rename", aside, errno);
   }
   // Best effort: what stays is under a name that nobody reads.
-  if (!status.ok()) (void)RemoveTree(aside);
-  return status;
+  if (!status.ok()) {
+    (void)RemoveTree(aside);
+    return status;
+  }
+  const std::string parent = std::filesystem::path(folder).parent_path().string();
+  return SyncDirectory(parent.empty() ? "." : parent);
 }
 
 }  // namespace switchyard::model

@@ -8,12 +8,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <future>
+#include <limits>
+#include <thread>
 
 #include "common/base/file.h"
 #include "common/base/strings.h"
 #include "worker/data/safetensors.h"
 #include "worker/train/checkpoint_writer.h"
+#include "worker/train/event_sink.h"
 
 namespace switchyard::train {
 namespace {
@@ -117,7 +123,7 @@ TEST_F(CheckpointTest, FindsDamageInEveryPart) {
   EXPECT_EQ(ReadCheckpoint(info->path, "key").status().code(), Code::kDataLoss);
 }
 
-// A process killed at any moment of saving leaves whole checkpoints only.
+// RE3: a process killed at any moment of saving leaves whole checkpoints only.
 TEST_F(CheckpointTest, AKillWhileSavingLeavesWholeCheckpointsOnly) {
   ASSERT_TRUE(WriteCheckpoint(root_, 1, Content(1)).ok());
   for (int round = 0; round < 50; ++round) {
@@ -155,6 +161,65 @@ TEST_F(CheckpointTest, ADiskWithoutRoomLeavesThePreviousOne) {
   EXPECT_FALSE(info.ok());
   EXPECT_THAT(*ListDirectory(root_), testing::ElementsAre("1-1"));
   EXPECT_TRUE(ReadCheckpoint(StrCat(root_, "/1-1"), "key").ok());
+}
+
+// ME2, RE2: an objective that is not finite is the same after a resume, not one that was never
+// seen.
+TEST_F(CheckpointTest, KeepsAnObjectiveThatIsNotFinite) {
+  const double odd[] = {std::numeric_limits<double>::quiet_NaN(),
+                        std::numeric_limits<double>::infinity(),
+                        -std::numeric_limits<double>::infinity()};
+  for (uint64_t step = 1; step <= 3; ++step) {
+    CheckpointContent content = Content(step, odd[step - 1]);
+    content.progress.objective.best.reset();
+    const auto written = WriteCheckpoint(root_, 7, content);
+    ASSERT_TRUE(written.ok()) << written.status().ToString();
+    const auto read = ReadCheckpoint(written->path, "key");
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    const ObjectiveState& objective = (*read)->progress.objective;
+    ASSERT_TRUE(objective.last.has_value());
+    EXPECT_EQ(FormatDouble(*objective.last), FormatDouble(odd[step - 1]));
+    EXPECT_FALSE(objective.best.has_value());
+  }
+  // It ranks no checkpoint.
+  for (const StoredCheckpoint& stored : ListCheckpoints(root_, "key")) {
+    EXPECT_FALSE(stored.objective.has_value());
+  }
+}
+
+class SilentSink final : public EventSink {
+ public:
+  void Scalars(uint64_t, std::vector<std::pair<std::string, double>>) override {}
+  void Vector(uint64_t, std::string, std::vector<uint32_t>, std::vector<float>) override {}
+  void Line(std::string, std::string) override { ++lines; }
+  void Phase(std::string) override {}
+  void Log(std::string) override {}
+  Status health() const override { return OkStatus(); }
+
+  std::atomic<int> lines = 0;
+};
+
+// Kind 12: a file system that hangs does not keep a trainer from ending.
+TEST_F(CheckpointTest, AHangingFileSystemHoldsUpNoEnd) {
+  // What the detached thread uses lives as long as the process.
+  static auto* const sink = new SilentSink;
+  static auto* const gate = new std::promise<void>;
+  const auto start = std::chrono::steady_clock::now();
+  {
+    CheckpointWriter writer({.root = root_,
+                             .epoch = 1,
+                             .run_key = "key",
+                             .before_publish = [] { gate->get_future().wait(); },
+                             .close_limit = std::chrono::milliseconds(50)},
+                            *sink);
+    ASSERT_TRUE(writer.Submit(Content(5)));
+    EXPECT_FALSE(writer.WaitIdle(std::chrono::milliseconds(50)));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_TRUE(ListCheckpoints(root_, "key").empty());
+  gate->set_value();
+  while (sink->lines == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(ListCheckpoints(root_, "key").size(), 1u);
 }
 
 StoredCheckpoint Stored(uint64_t step, std::optional<double> objective) {

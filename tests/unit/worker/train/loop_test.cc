@@ -221,6 +221,47 @@ TEST_F(LoopTest, EvaluationDoesNotDisturbTraining) {
             busy_sink.series["valid/bits_per_byte"][30]);
 }
 
+// RE2: a warm-up of 100 updates that was broken off at 120 does not begin anew, and a run of 100
+// steps that is stopped every 30 ends at 100 in all.
+TEST_F(LoopTest, AResumedRunKeepsItsWarmUpAndItsLength) {
+  attempt_.set_checkpoint_dir(root_);
+  run_.mutable_train()->set_warmup_steps(100);
+  run_.mutable_train()->set_steps(140);
+  StubModel whole(kVocab, 0.2), first(kVocab, 0.2), second(kVocab, 0.2);
+  RecordingSink whole_sink, first_sink, second_sink;
+  Train(whole, whole_sink, never_);
+  attempt_.set_epoch(2);
+  StopAt stop(121);
+  const Ending stopped = Train(first, first_sink, stop);
+  ASSERT_EQ(stopped.final_step, 120u);
+  attempt_.set_resume_checkpoint(StrCat(root_, "/2-120"));
+  attempt_.set_epoch(3);
+  ASSERT_EQ(Train(second, second_sink, never_).code, ExitCode::kDone) << second_sink.logs;
+  EXPECT_EQ(second_sink.series["train/lr"].begin()->first, 121u);
+  EXPECT_EQ(second_sink.series["train/lr"][121], whole_sink.series["train/lr"][121]);
+  // A warm-up that began anew would be at its first step.
+  EXPECT_GT(second_sink.series["train/lr"][121], 2 * whole_sink.series["train/lr"][1]);
+
+  run_.mutable_train()->set_steps(100);
+  attempt_.set_run_key("another");
+  attempt_.clear_resume_checkpoint();
+  std::vector<uint64_t> ends;
+  size_t steps = 0;
+  Ending ending;
+  for (uint64_t epoch = 10; !ending.complete && epoch < 20; ++epoch) {
+    attempt_.set_epoch(epoch);
+    StubModel model(kVocab, 0.2);
+    RecordingSink sink;
+    StopAt every_thirty(31);
+    ending = Train(model, sink, every_thirty);
+    ends.push_back(ending.final_step);
+    steps += sink.series["train/lr"].size();
+    attempt_.set_resume_checkpoint(StrCat(root_, "/", epoch, "-", ending.final_step));
+  }
+  EXPECT_THAT(ends, testing::ElementsAre(30, 60, 90, 100));
+  EXPECT_EQ(steps, 100u);
+}
+
 // Stopped at any step and resumed, a run is the same run: losses, rates, counters, weights.
 TEST_F(LoopTest, AStoppedAndResumedRunEqualsAnUninterruptedOne) {
   StubModel whole(kVocab, 0.2);
