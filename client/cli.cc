@@ -119,7 +119,11 @@ class Program {
         ->group(kConnectionGroup);
     app->add_option("--timeout", context_.timeout_seconds,
                     "Seconds of silence after which a call is given up")
-        ->check(CLI::PositiveNumber)
+        ->check([](const std::string& text) {
+          const auto seconds = ParseDouble(text);
+          const bool is_limit = seconds && *seconds >= 1e-3 && *seconds <= 864'000;
+          return is_limit ? std::string() : "is not a number of seconds from 0.001 to 864000";
+        })
         ->type_name("SECONDS")
         ->default_str("30")
         ->group(kConnectionGroup);

@@ -27,6 +27,8 @@ namespace {
 
 // A page of a curve with vectors is larger than gRPC's default of 4 MiB.
 constexpr int kReceiveBytesMax = 64 << 20;
+// A call without an end is none: ten days.
+constexpr double kTimeoutMaxSeconds = 864'000;
 
 Status FromGrpc(const grpc::Status& status, const ServerChoice& server) {
   if (status.ok()) return OkStatus();
@@ -41,6 +43,21 @@ Status FromGrpc(const grpc::Status& status, const ServerChoice& server) {
   }
   if (code == grpc::StatusCode::UNAUTHENTICATED) return PermissionDenied(status.error_message());
   return {static_cast<Code>(code), status.error_message()};
+}
+
+// Whether a status says what became of a change. After the others it may have been made.
+bool IsAnswer(Code code) {
+  switch (code) {
+    case Code::kUnavailable:
+    case Code::kDeadlineExceeded:
+    case Code::kCancelled:
+    case Code::kAborted:
+    case Code::kUnknown:
+    case Code::kInternal:
+      return false;
+    default:
+      return true;
+  }
 }
 
 Result<ServerChoice> FromText(const std::string& text, std::vector<std::string> tried) {
@@ -86,9 +103,13 @@ Result<ServerChoice> ChooseServer(const std::string& flag,
 }
 
 struct Connection::Impl {
-  Impl(ServerChoice choice, double timeout_seconds)
+  Impl(ServerChoice choice, double timeout_seconds, Outbox changes,
+       std::function<void()> repeat_hook)
       : server(std::move(choice)),
-        timeout_ms(std::max<int64_t>(1, static_cast<int64_t>(timeout_seconds * 1000))) {
+        outbox(std::move(changes)),
+        on_repeat(std::move(repeat_hook)),
+        timeout_ms(
+            static_cast<int64_t>(std::clamp(timeout_seconds, 1e-3, kTimeoutMaxSeconds) * 1000)) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kReceiveBytesMax);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -123,7 +144,23 @@ struct Connection::Impl {
     }
   }
 
+  template <typename Stub, typename Request, typename Response>
+  Status Change(const char* name, Stub* stub,
+                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                Request request, Response* response) {
+    request.clear_request_id();
+    const Outbox::Ticket ticket =
+        outbox.Begin(StrCat(name, "\n", server.address, "\n", request.SerializeAsString()));
+    if (ticket.is_repeated && on_repeat) on_repeat();
+    request.set_request_id(ticket.request_id);
+    Status status = Call(stub, method, request, response);
+    if (IsAnswer(status.code())) outbox.Close(ticket);
+    return status;
+  }
+
   ServerChoice server;
+  Outbox outbox;
+  std::function<void()> on_repeat;
   int64_t timeout_ms;
   Patience patience = Patience::kNone;
   std::shared_ptr<grpc::Channel> channel;
@@ -133,8 +170,10 @@ struct Connection::Impl {
   std::unique_ptr<pb::AdminService::Stub> admin;
 };
 
-Connection::Connection(ServerChoice server, double timeout_seconds)
-    : impl_(std::make_unique<Impl>(std::move(server), timeout_seconds)) {}
+Connection::Connection(ServerChoice server, double timeout_seconds, Outbox outbox,
+                       std::function<void()> on_repeat)
+    : impl_(std::make_unique<Impl>(std::move(server), timeout_seconds, std::move(outbox),
+                                   std::move(on_repeat))) {}
 Connection::~Connection() = default;
 
 void Connection::set_patience(Patience patience) { impl_->patience = patience; }
@@ -144,15 +183,11 @@ const std::string& Connection::address() const { return impl_->server.address; }
   Status Connection::name(const pb::Request& request, pb::Response* response) {         \
     return impl_->Call(impl_->stub.get(), &pb::service::Stub::name, request, response); \
   }
-SWITCHYARD_CLIENT_CALL(SweepService, sweeps, SubmitSweep, SubmitSweepRequest, SubmitSweepResponse)
 SWITCHYARD_CLIENT_CALL(SweepService, sweeps, PlanSweep, PlanSweepRequest, PlanSweepResponse)
 SWITCHYARD_CLIENT_CALL(SweepService, sweeps, ListSweeps, ListSweepsRequest, ListSweepsResponse)
 SWITCHYARD_CLIENT_CALL(SweepService, sweeps, GetSweep, GetSweepRequest, Sweep)
 SWITCHYARD_CLIENT_CALL(SweepService, sweeps, ControlSweep, ControlSweepRequest,
                        ControlSweepResponse)
-SWITCHYARD_CLIENT_CALL(SweepService, sweeps, RetryRuns, RetryRunsRequest, RetryRunsResponse)
-SWITCHYARD_CLIENT_CALL(SweepService, sweeps, ExtendSweep, ExtendSweepRequest, ExtendSweepResponse)
-SWITCHYARD_CLIENT_CALL(SweepService, sweeps, ForkRun, ForkRunRequest, SubmitSweepResponse)
 SWITCHYARD_CLIENT_CALL(RunService, runs, ListRuns, ListRunsRequest, ListRunsResponse)
 SWITCHYARD_CLIENT_CALL(RunService, runs, GetRun, GetRunRequest, RunDetail)
 SWITCHYARD_CLIENT_CALL(RunService, runs, ControlRun, ControlRunRequest, ControlRunResponse)
@@ -172,5 +207,15 @@ SWITCHYARD_CLIENT_CALL(AdminService, admin, ListWorkers, ListWorkersRequest, Lis
 SWITCHYARD_CLIENT_CALL(AdminService, admin, ControlWorker, ControlWorkerRequest,
                        ControlWorkerResponse)
 #undef SWITCHYARD_CLIENT_CALL
+
+#define SWITCHYARD_CLIENT_CHANGE(service, stub, name, Request, Response)                         \
+  Status Connection::name(const pb::Request& request, pb::Response* response) {                  \
+    return impl_->Change(#name, impl_->stub.get(), &pb::service::Stub::name, request, response); \
+  }
+SWITCHYARD_CLIENT_CHANGE(SweepService, sweeps, SubmitSweep, SubmitSweepRequest, SubmitSweepResponse)
+SWITCHYARD_CLIENT_CHANGE(SweepService, sweeps, RetryRuns, RetryRunsRequest, RetryRunsResponse)
+SWITCHYARD_CLIENT_CHANGE(SweepService, sweeps, ExtendSweep, ExtendSweepRequest, ExtendSweepResponse)
+SWITCHYARD_CLIENT_CHANGE(SweepService, sweeps, ForkRun, ForkRunRequest, SubmitSweepResponse)
+#undef SWITCHYARD_CLIENT_CHANGE
 
 }  // namespace switchyard::client

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "client/outbox.h"
 #include "common/base/status.h"
 
 namespace switchyard::v1 {
@@ -74,10 +75,14 @@ enum class Patience {
 
 // One channel to the coordinator and a method per call. A call ends after `timeout_seconds` at the
 // latest. Statuses are the coordinator's; kUnavailable and kDeadlineExceeded name the address.
-// A request may be sent twice, which is safe: changes carry a request id. One thread only.
+// A request may be sent twice, which is safe: changes carry a request id. Those that would have
+// another effect when made again (SubmitSweep, RetryRuns, ExtendSweep, ForkRun) get it here, from
+// the outbox. One thread only.
 class Connection {
  public:
-  Connection(ServerChoice server, double timeout_seconds);
+  // `on_repeat` is told when an id comes from an earlier request whose answer was lost.
+  Connection(ServerChoice server, double timeout_seconds, Outbox outbox = Outbox(""),
+             std::function<void()> on_repeat = {});
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

@@ -1,6 +1,7 @@
 #include "client/trainer_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -17,17 +18,28 @@ extern char** environ;
 namespace switchyard::client {
 namespace {
 
+// Twice the longest line of an event file.
+constexpr size_t kLineBytesMax = size_t{2} << 20;
+
 // Hands out the lines of a descriptor to its end, whatever `on_line` says; calls `on_no` at its
-// first no. What was written before the writer's end counts.
-void ReadLines(int fd, const std::function<bool(std::string_view)>& on_line,
-               const std::function<void()>& on_no) {
+// first no. What was written before the writer's end counts. kDeadlineExceeded, kDataLoss: as
+// RunTrainerProcess.
+Status ReadLines(int fd, std::chrono::milliseconds silence_max,
+                 const std::function<bool(std::string_view)>& on_line,
+                 const std::function<void()>& on_no) {
   std::string held;
   std::vector<char> buffer(64 << 10);
   bool goes_on = true;
   while (true) {
-    const ssize_t n = read(fd, buffer.data(), buffer.size());
+    pollfd readable{.fd = fd, .events = POLLIN, .revents = 0};
+    const int ready = poll(&readable, 1, static_cast<int>(silence_max.count()));
+    if (ready == 0) {
+      return DeadlineExceeded(
+          StrCat("the trainer has said nothing for ", silence_max.count() / 1000, " s"));
+    }
+    const ssize_t n = ready < 0 ? -1 : read(fd, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // a line without its end was cut off with the process
+    if (n <= 0) return OkStatus();  // a line without its end was cut off with the process
     held.append(buffer.data(), static_cast<size_t>(n));
     size_t begin = 0;
     for (size_t end = held.find('\n'); end != std::string::npos; end = held.find('\n', begin)) {
@@ -38,6 +50,9 @@ void ReadLines(int fd, const std::function<bool(std::string_view)>& on_line,
       begin = end + 1;
     }
     held.erase(0, begin);
+    if (held.size() > kLineBytesMax) {
+      return DataLoss(StrCat("a line of the trainer has over ", kLineBytesMax, " bytes"));
+    }
   }
 }
 
@@ -54,7 +69,8 @@ Result<std::string> FindTrainer() {
 Result<TrainerEnd> RunTrainerProcess(const std::string& trainer,
                                      const std::vector<std::string>& arguments,
                                      const std::string& error_path,
-                                     const std::function<bool(std::string_view line)>& on_line) {
+                                     const std::function<bool(std::string_view line)>& on_line,
+                                     std::chrono::milliseconds silence_max) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe for", trainer, errno);
   const UniqueFd reading(ends[0]);
@@ -74,11 +90,13 @@ Result<TrainerEnd> RunTrainerProcess(const std::string& trainer,
   if (failed != 0) return ErrnoStatus("start", trainer, failed);
   writing = UniqueFd();
 
-  ReadLines(reading.get(), on_line, [pid] { kill(pid, SIGKILL); });
+  const Status read = ReadLines(reading.get(), silence_max, on_line, [pid] { kill(pid, SIGKILL); });
+  if (!read.ok()) kill(pid, SIGKILL);
   int status = 0;
   while (waitpid(pid, &status, 0) < 0) {
     if (errno != EINTR) return ErrnoStatus("wait for", trainer, errno);
   }
+  if (!read.ok()) return read;
   if (WIFSIGNALED(status)) return TrainerEnd{.signal = WTERMSIG(status)};
   return TrainerEnd{.exit_code = WEXITSTATUS(status)};
 }

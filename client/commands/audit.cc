@@ -5,7 +5,6 @@
 #include "client/commands/poll_pause.h"
 #include "client/exit_code.h"
 #include "client/output/number.h"
-#include "common/base/ids.h"
 #include "common/base/strings.h"
 #include "common/spec/canonical.h"
 #include "switchyard/v1/results_service.pb.h"
@@ -166,7 +165,6 @@ int RunAudit(const Context& context, const std::string& id) {
   }
   pb::SubmitSweepRequest submit;
   *submit.mutable_spec() = AuditSweep(audited, *checkpoint);
-  submit.set_request_id(NewUuidV7().ToString());
   pb::SubmitSweepResponse submitted;
   if (const Status status = connection.SubmitSweep(submit, &submitted); !status.ok()) {
     return context.Fail(status);

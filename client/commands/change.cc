@@ -2,7 +2,6 @@
 #include "client/commands/commands.h"
 #include "client/commands/sweep_file.h"
 #include "client/exit_code.h"
-#include "common/base/ids.h"
 #include "common/base/strings.h"
 #include "common/spec/document.h"
 #include "switchyard/v1/spec.pb.h"
@@ -44,7 +43,6 @@ int RunExtend(const Context& context, const ExtendOptions& options) {
       return context.Fail(status);
     }
   }
-  request.set_request_id(NewUuidV7().ToString());
   request.set_sweep(options.sweep);
   request.set_replicates(options.replicates);
   Result<std::unique_ptr<Connection>> connected = context.Connect();
@@ -68,7 +66,6 @@ int RunExtend(const Context& context, const ExtendOptions& options) {
 
 int RunFork(const Context& context, const ForkOptions& options) {
   pb::ForkRunRequest request;
-  request.set_request_id(NewUuidV7().ToString());
   request.set_run(options.run);
   request.set_step(options.step);
   for (const std::string& set : options.overrides) {

@@ -7,7 +7,11 @@ namespace switchyard::client {
 
 Result<std::unique_ptr<Connection>> Context::Connect() const {
   SWITCHYARD_ASSIGN_OR_RETURN(ServerChoice choice, ChooseServer(server, getenv));
-  return std::make_unique<Connection>(std::move(choice), timeout_seconds);
+  return std::make_unique<Connection>(
+      std::move(choice), timeout_seconds, Outbox(Outbox::DefaultFolder(getenv)), [this] {
+        Note(
+            "note: the same request was sent before and its answer was lost; it is not made twice");
+      });
 }
 
 void Context::Print(std::string_view text) const { *console.out << text << std::flush; }

@@ -73,7 +73,6 @@ int RunRetry(const Context& context, const std::vector<std::string>& selectors) 
   listing.empty_note = "nothing is selected";
   for (const auto& [sweep, numbers] : wanted) {
     pb::RetryRunsRequest request;
-    request.set_request_id(NewUuidV7().ToString());
     request.set_sweep(sweep);
     for (const uint64_t number : numbers) request.add_numbers(number);
     pb::RetryRunsResponse response;

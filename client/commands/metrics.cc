@@ -1,3 +1,5 @@
+#include <set>
+
 #include "client/commands/commands.h"
 #include "client/exit_code.h"
 #include "client/output/number.h"
@@ -83,9 +85,10 @@ Result<std::vector<uint32_t>> Attempts(Connection& connection, const MetricsOpti
   request.set_run(run);
   pb::RunDetail detail;
   SWITCHYARD_RETURN_IF_ERROR(connection.GetRun(request, &detail));
-  std::vector<uint32_t> ordinals;
-  for (const pb::Attempt& attempt : detail.attempts()) ordinals.push_back(attempt.ordinal());
-  return ordinals;
+  // After a restore two attempts may share an ordinal, which stands for the newer one.
+  std::set<uint32_t> ordinals;
+  for (const pb::Attempt& attempt : detail.attempts()) ordinals.insert(attempt.ordinal());
+  return std::vector<uint32_t>(ordinals.begin(), ordinals.end());
 }
 
 }  // namespace

@@ -21,12 +21,15 @@ bool IsBefore(const std::optional<double>& a, const std::optional<double>& b, bo
   return is_maximized ? *a > *b : *a < *b;
 }
 
+// A larger value is no count.
+constexpr double kCountMax = 1e15;
+
 bool IsCount(const std::string& series) {
   return series == kParamsTotal || series == kParamsActive || series == kTokensPerSecond;
 }
 
 std::string Shown(const ResultMetric& metric, double value) {
-  if (IsCount(metric.series) && std::isfinite(value) && value >= 0) {
+  if (IsCount(metric.series) && value >= 0 && value < kCountMax) {
     return FormatCount(static_cast<uint64_t>(std::llround(value)));
   }
   if (metric.series == kAuditCausality) return CausalityText(value);

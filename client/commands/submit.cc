@@ -3,7 +3,6 @@
 #include "client/exit_code.h"
 #include "client/output/message_value.h"
 #include "client/output/number.h"
-#include "common/base/ids.h"
 #include "common/base/strings.h"
 #include "switchyard/v1/spec.pb.h"
 #include "switchyard/v1/sweep_service.pb.h"
@@ -133,7 +132,6 @@ int RunSubmit(const Context& context, const SubmitOptions& options) {
       context.Print(StrCat("note: ", EscapeForTerminal(notice), "\n"));
     }
   }
-  request.set_request_id(NewUuidV7().ToString());
   request.set_rerun(options.is_rerun);
   pb::SubmitSweepResponse response;
   if (const Status status = connection.SubmitSweep(request, &response); !status.ok()) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include <google/protobuf/util/json_util.h>
@@ -238,7 +237,7 @@ Result<std::vector<Outcome>> Verify(const Context& context, const VerifyResumeOp
   std::string json;
   const auto written = google::protobuf::util::MessageToJsonString(run, &json);
   if (!written.ok()) return Internal(std::string(written.message()));
-  std::ofstream(StrCat(scratch, "/run.json")) << json;
+  SWITCHYARD_RETURN_IF_ERROR(WriteFileAtomically(StrCat(scratch, "/run.json"), json));
   Verifier verifier(options, std::move(trainer), scratch, steps);
   context.Note(StrCat(steps, " steps without interruption"));
   SWITCHYARD_RETURN_IF_ERROR(verifier.TrainWhole());

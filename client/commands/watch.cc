@@ -122,9 +122,9 @@ double Mean(const pb::Point& point) {
   return count > 0 ? sum / count : kNaN;
 }
 
-double Last(const pb::Run& run, std::string_view series) {
+std::optional<double> Last(const pb::Run& run, std::string_view series) {
   const pb::SeriesSummary* summary = FindSummary(run, series);
-  return summary != nullptr ? summary->last() : kNaN;
+  return summary != nullptr ? std::optional<double>(summary->last()) : std::nullopt;
 }
 
 WatchSweep ToView(const pb::Sweep& sweep, int64_t now_ms) {
@@ -156,10 +156,10 @@ WatchRun ToView(const pb::Run& run) {
   for (const pb::AxisValue& column : run.columns()) {
     view.label += StrCat(view.label.empty() ? "" : " ", column.value());
   }
-  const double step_seconds = Last(run, kStepSeconds);
-  if (run.state() == pb::RUN_STATE_ACTIVE && std::isfinite(step_seconds) &&
+  const std::optional<double> step_seconds = Last(run, kStepSeconds);
+  if (run.state() == pb::RUN_STATE_ACTIVE && step_seconds && std::isfinite(*step_seconds) &&
       run.steps_total() >= run.step()) {
-    view.eta_seconds = static_cast<double>(run.steps_total() - run.step()) * step_seconds;
+    view.eta_seconds = static_cast<double>(run.steps_total() - run.step()) * *step_seconds;
   }
   return view;
 }
@@ -266,12 +266,12 @@ class Collector {
   Status AddCurves(const pb::Run& run, WatchRun* view) {
     SWITCHYARD_RETURN_IF_ERROR(Extend(run, kTrainLoss, &view->loss_curve));
     SWITCHYARD_RETURN_IF_ERROR(Extend(run, kUsageEntropy, &view->entropy_curve));
-    const auto last_finite = [](const std::vector<double>& values) {
-      return values.empty() ? kNaN : values.back();
+    const auto newest = [](const std::vector<double>& values) {
+      return values.empty() ? std::nullopt : std::optional<double>(values.back());
     };
     // GetRun may come without summaries; the curve has the same value.
-    if (std::isnan(view->loss)) view->loss = last_finite(view->loss_curve);
-    if (std::isnan(view->entropy)) view->entropy = last_finite(view->entropy_curve);
+    if (!view->loss) view->loss = newest(view->loss_curve);
+    if (!view->entropy) view->entropy = newest(view->entropy_curve);
     return OkStatus();
   }
 

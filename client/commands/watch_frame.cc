@@ -27,8 +27,16 @@ struct RunColumn {
   size_t width = 0;
 };
 
-std::string Known(double value, const std::function<std::string(double)>& format) {
-  return std::isnan(value) ? "-" : format(value);
+std::string Known(const std::optional<double>& value,
+                  const std::function<std::string(double)>& format) {
+  return value.has_value() ? format(*value) : "-";
+}
+
+std::string FormatEntropy(double value) {
+  if (!std::isfinite(value)) return FormatValue(value);
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.3f", value);
+  return buffer;
 }
 
 std::string StepText(const WatchRun& run) {
@@ -52,19 +60,13 @@ std::vector<RunColumn> MakeColumns(size_t curve_width) {
   columns.push_back({"STEP", Align::kRight, 0, StepText});
   columns.push_back({"PROGRESS", Align::kLeft, 3,
                      [](const WatchRun& run) { return ProgressBar(Fraction(run), 10); }});
-  columns.push_back({"LOSS", Align::kRight, 0, [](const WatchRun& run) {
-                       return std::isnan(run.loss) ? "-" : FormatValue(run.loss);
-                     }});
+  columns.push_back(
+      {"LOSS", Align::kRight, 0, [](const WatchRun& run) { return Known(run.loss, FormatValue); }});
   columns.push_back({"LOSS CURVE", Align::kLeft, 2, [curve_width](const WatchRun& run) {
                        return Sparkline(run.loss_curve, curve_width);
                      }});
-  columns.push_back({"ENTROPY", Align::kRight, 7, [](const WatchRun& run) {
-                       return Known(run.entropy, [](double value) {
-                         char buffer[32];
-                         std::snprintf(buffer, sizeof buffer, "%.3f", value);
-                         return std::string(buffer);
-                       });
-                     }});
+  columns.push_back({"ENTROPY", Align::kRight, 7,
+                     [](const WatchRun& run) { return Known(run.entropy, FormatEntropy); }});
   columns.push_back({"ENTROPY CURVE", Align::kLeft, 1, [curve_width](const WatchRun& run) {
                        return Sparkline(run.entropy_curve, curve_width, Scale{.low = 0, .high = 1});
                      }});
@@ -232,11 +234,9 @@ std::string PlainLine(const WatchSweep& sweep) {
 
 std::string PlainLine(const WatchRun& run) {
   std::string text = StrCat(EscapeForTerminal(run.name), " ", run.state, " step ", StepText(run));
-  if (!std::isnan(run.loss)) text += StrCat(" loss ", FormatValue(run.loss));
-  if (!std::isnan(run.entropy)) text += StrCat(" entropy ", FormatValue(run.entropy));
-  if (!std::isnan(run.tokens_per_second)) {
-    text += StrCat(" ", FormatSi(run.tokens_per_second), " tok/s");
-  }
+  if (run.loss) text += StrCat(" loss ", FormatValue(*run.loss));
+  if (run.entropy) text += StrCat(" entropy ", FormatValue(*run.entropy));
+  if (run.tokens_per_second) text += StrCat(" ", FormatSi(*run.tokens_per_second), " tok/s");
   if (!run.reason.empty()) text += StrCat(" (", EscapeForTerminal(run.reason), ")");
   return text;
 }

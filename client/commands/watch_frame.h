@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,11 +30,11 @@ struct WatchRun {
   std::string label;  // axis values: "smoe 0.01"
   uint64_t step = 0;
   uint64_t steps_total = 0;
-  double loss = 0;                 // NaN: none
+  std::optional<double> loss;      // of any class: one that is NaN has diverged and says so
   std::vector<double> loss_curve;  // training loss, oldest first
-  double entropy = 0;              // usage entropy / ln E, mean over layers; NaN: none
+  std::optional<double> entropy;   // usage entropy / ln E, mean over layers
   std::vector<double> entropy_curve;
-  double tokens_per_second = 0;  // NaN: unknown
+  std::optional<double> tokens_per_second;
   double eta_seconds = -1;
   std::string reason;
 };

@@ -1,6 +1,5 @@
 // TensorBoard: a folder with one event file per run.
 #include <cstdint>
-#include <cstring>
 
 #include "client/commands/runs.h"
 #include "client/export/export_writer.h"
@@ -60,7 +59,7 @@ class TensorBoardWriter final : public ExportWriter {
       event.set_wall_time(Seconds(UnixMs(run_, point.attempt(), point.ms())));
       event.set_step(static_cast<int64_t>(point.step()));
       if (point.values_size() == 0) {
-        Add(series, static_cast<float>(point.value()), &event);
+        Add(series, SinglePrecision(point.value()), &event);
       }
       for (int i = 0; i < point.values_size(); ++i) {
         Add(ElementName(series, IndexOf(static_cast<size_t>(i), shape)), point.values(i), &event);

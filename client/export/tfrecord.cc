@@ -1,6 +1,9 @@
 #include "client/export/tfrecord.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "common/base/crc32c.h"
 
@@ -18,6 +21,11 @@ std::string LittleEndian(T value) {
 uint32_t Masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8U; }
 
 }  // namespace
+
+float SinglePrecision(double value) {
+  constexpr double kMax = std::numeric_limits<float>::max();
+  return static_cast<float>(std::isfinite(value) ? std::clamp(value, -kMax, kMax) : value);
+}
 
 std::string TfRecord(std::string_view data) {
   const std::string length = LittleEndian(static_cast<uint64_t>(data.size()));

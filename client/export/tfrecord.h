@@ -10,4 +10,7 @@ namespace switchyard::client {
 // format details".
 std::string TfRecord(std::string_view data);
 
+// TensorBoard's scalars have single precision. A finite value stays finite, whatever its size.
+float SinglePrecision(double value);
+
 }  // namespace switchyard::client

@@ -49,8 +49,9 @@ std::string Sparkline(const std::vector<double>& values, size_t width, std::opti
       out += "×";
       continue;
     }
-    const double span = scale->high - scale->low;
-    const double share = span > 0 ? (value - scale->low) / span : 0.45;
+    // In halves: the ends may be further apart than the largest double.
+    const double span = scale->high / 2 - scale->low / 2;
+    const double share = span > 0 ? (value / 2 - scale->low / 2) / span : 0.45;
     const auto block = static_cast<size_t>(std::clamp(share * 8.0, 0.0, 7.0));
     out += kBlocks[block];
   }

@@ -118,7 +118,7 @@ class XScale {
   double At(const pb::Point& point) const {
     if (!is_time_) return static_cast<double>(point.step()) * factor_;
     const int64_t since = UnixMs(detail_, point.attempt(), point.ms()) - detail_.run().started_ms();
-    return static_cast<double>(since) / 1000;
+    return static_cast<double>(std::max<int64_t>(0, since)) / 1000;
   }
 
   // Upper end of the run's curve.

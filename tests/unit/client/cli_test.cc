@@ -314,6 +314,15 @@ TEST(Results, RefuseTheBestOfWhatHasNoDirection) {
   EXPECT_EQ(RunOn(server, {"results", "demo", "--last", "--metric", "train/lr"}).code, kExitOk);
 }
 
+// A time limit is a number of seconds, and one that is none is no limit at all.
+TEST(Cli, RefusesALimitThatIsNone) {
+  const FakeServer server({});
+  for (const char* limit : {"0", "-1", "nan", "inf", "1e30", "x"}) {
+    EXPECT_EQ(RunOn(server, {"ls", "--timeout", limit}).code, kExitUsage) << limit;
+  }
+  EXPECT_EQ(RunOn(server, {"ls", "--timeout", "5"}).code, kExitOk);
+}
+
 // The verdict comes first, in its own words; then what it rests on.
 TEST(Compare, PrintsTheVerdictAndWhatItRestsOn) {
   const FakeServer server({});

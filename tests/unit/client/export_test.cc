@@ -1,5 +1,7 @@
 #include <sys/stat.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,18 @@ TEST(PathTable, GivesEveryNameAPathOfItsOwn) {
 TEST(TfRecord, FramesAsTensorBoardDoes) {
   EXPECT_EQ(HexEncode(TfRecord("")), "000000000000000029039807d8ea82a2");
   EXPECT_EQ(HexEncode(TfRecord("123456789")), "090000000000000037f97139313233343536373839e5b08ac7");
+}
+
+// SQ3: narrowing changes no value's class: a large loss is not shown as a diverged one.
+TEST(SinglePrecision, KeepsTheClassOfAValue) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  EXPECT_EQ(SinglePrecision(1e300), kMax);
+  EXPECT_EQ(SinglePrecision(-1e300), -kMax);
+  EXPECT_EQ(SinglePrecision(2.5), 2.5F);
+  EXPECT_TRUE(std::isnan(SinglePrecision(std::numeric_limits<double>::quiet_NaN())));
+  EXPECT_EQ(SinglePrecision(std::numeric_limits<double>::infinity()),
+            std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::signbit(SinglePrecision(-0.0)));
 }
 
 TEST(IndexOf, CountsTheLastDimensionFastest) {

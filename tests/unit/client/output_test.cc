@@ -40,6 +40,8 @@ TEST(Sparkline, MarksStretchesWithoutAFiniteValue) {
   EXPECT_EQ(Sparkline({1, 2, kNaN, kInf}, 4), "▁█××");
   EXPECT_EQ(Sparkline({kNaN, 1, 2, 2}, 2), "▁█");
   EXPECT_EQ(Sparkline({}, 5), "");
+  // Ends further apart than the largest double.
+  EXPECT_EQ(Sparkline({-1.7e308, 0, 1.7e308}, 3), "▁▅█");
 }
 
 // Entropy is drawn on its own scale of 0 to 1, so that two runs compare; out of it is cut.

@@ -205,9 +205,9 @@ WatchView View() {
                     .label = "dense",
                     .step = 0,
                     .steps_total = 2000,
-                    .loss = kNaN,
-                    .entropy = kNaN,
-                    .tokens_per_second = kNaN}}};
+                    .loss = {},
+                    .entropy = {},
+                    .tokens_per_second = {}}}};
 }
 
 std::string Joined(const std::vector<std::string>& lines) {
@@ -262,6 +262,21 @@ TEST(WatchFrame, CountsWhatDoesNotFit) {
   const auto lines = RenderWatch(view, {.columns = 100, .rows = 12});
   EXPECT_EQ(lines.size(), 10U);
   EXPECT_EQ(lines.back(), "… and 56 more active");
+}
+
+// ME2: a loss that is no number says so. Where a run shows its last good value instead, nobody sees
+// that it has diverged.
+TEST(WatchFrame, ShowsALossThatIsNotFinite) {
+  WatchView view = View();
+  view.runs[0].loss = kNaN;
+  view.runs[0].entropy = std::numeric_limits<double>::infinity();
+  view.runs[0].tokens_per_second = kNaN;
+  EXPECT_EQ(PlainLine(view.runs[0]), "demo/4 active step 1200/2000 loss NaN entropy Inf NaN tok/s");
+  const std::string row = RenderWatch(view, {.columns = 130, .rows = 24})[5];
+  EXPECT_NE(row.find(" NaN  █▆▃▁"), std::string::npos) << row;
+  EXPECT_NE(row.find("Inf"), std::string::npos) << row;
+  const std::string absent = RenderWatch(view, {.columns = 130, .rows = 24})[6];
+  EXPECT_EQ(absent.find("NaN"), std::string::npos) << absent;
 }
 
 // A colour marks the state and its end is marked too, so that nothing else is coloured.
