@@ -98,6 +98,16 @@ class Deadlines(unittest.TestCase):
         self.assertEqual(re.findall(r"_stub\.\w+\(", text), [])
 
 
+    def test_scripts_wait_for_a_bounded_time(self):
+        """Loops of the scripts count, or read lines; none goes round until something happens."""
+        bad = []
+        for path in [*(ROOT / "deploy").glob("*.sh"), *(ROOT / "tests").rglob("*.sh")]:
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if re.match(r"\s*(until\b|while\b(?! (read|\[ \$# )| IFS= read))", line):
+                    bad.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+        self.assertEqual(bad, [])
+
+
 class Artefacts(unittest.TestCase):
     """Kind 10: a file that is written straight under the name by which it is read can be torn."""
 
