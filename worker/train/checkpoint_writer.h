@@ -16,8 +16,9 @@ namespace switchyard::train {
 class EventSink;
 
 // Writes checkpoints on a thread of its own and announces each by a `ckpt` line after its rename.
-// What is old is removed here only where no coordinator keeps the record of it. A checkpoint that cannot be written (disk full) is a log line; training
-// goes on. Training thread only; the events are written from the other thread.
+// What is old is removed here only where no coordinator keeps the record of it. A checkpoint that
+// cannot be written (disk full) is a log line; training goes on. Training thread only; the events
+// are written from the other thread.
 class CheckpointWriter {
  public:
   struct Options {
