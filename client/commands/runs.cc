@@ -115,6 +115,15 @@ std::string StateText(pb::AttemptState state) {
              : StrCat("state_", static_cast<int>(state));
 }
 
+std::string AttemptText(const pb::RunDetail& run, const pb::Attempt& attempt) {
+  for (const pb::Attempt& other : run.attempts()) {
+    if (other.ordinal() == attempt.ordinal() && other.epoch() > attempt.epoch()) {
+      return StrCat(attempt.ordinal(), "@", attempt.epoch());
+    }
+  }
+  return StrCat(attempt.ordinal());
+}
+
 bool ParseRunState(std::string_view text, pb::RunState* state) {
   std::string name = StrCat("RUN_STATE_", text);
   for (char& c : name) {

@@ -12,8 +12,10 @@
 #include "common/base/status.h"
 
 namespace switchyard::v1 {
+class Attempt;
 class ListRunsRequest;
 class Run;
+class RunDetail;
 class SeriesSummary;
 class Sweep;
 enum RunState : int;
@@ -39,6 +41,9 @@ inline constexpr char kAuditUndeclared[] = "audit/undeclared";
 std::string StateText(v1::RunState state);
 std::string StateText(v1::SweepState state);
 std::string StateText(v1::AttemptState state);
+// "3"; "3@EPOCH" of the older one of two attempts of the run that share an ordinal, as they may
+// after a restore of the coordinator's database.
+std::string AttemptText(const v1::RunDetail& run, const v1::Attempt& attempt);
 // False for "unspecified" and unknown words.
 bool ParseRunState(std::string_view text, v1::RunState* state);
 bool IsTerminal(v1::RunState state);

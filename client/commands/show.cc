@@ -41,7 +41,7 @@ std::string AttemptsTable(const pb::RunDetail& detail) {
     std::string slots;
     for (const uint32_t slot : attempt.slots()) slots += StrCat(slots.empty() ? "" : ",", slot);
     const int64_t end = attempt.ended_ms() != 0 ? attempt.ended_ms() : UnixMilliseconds();
-    listing.rows.push_back({{attempt.ordinal(), {}},
+    listing.rows.push_back({{attempt.ordinal(), AttemptText(detail, attempt)},
                             {StateText(attempt.state()), {}},
                             {attempt.worker(), {}},
                             {slots, {}},

@@ -165,15 +165,16 @@ std::string Attempts(const ReportData& data) {
           attempt.ended_ms() > 0
               ? static_cast<double>(attempt.ended_ms() - attempt.created_ms()) / 1000
               : -1;
-      listing.rows.push_back({{detail->run().name(), {}},
-                              {static_cast<uint64_t>(attempt.ordinal()), {}},
-                              {StateText(attempt.state()), {}},
-                              {attempt.worker(), {}},
-                              {TimeText(attempt.created_ms()), {}},
-                              {FormatDuration(seconds), {}},
-                              {attempt.final_step(), {}},
-                              {attempt.end_class(), {}},
-                              {attempt.reason(), {}}});
+      listing.rows.push_back(
+          {{detail->run().name(), {}},
+           {static_cast<uint64_t>(attempt.ordinal()), AttemptText(*detail, attempt)},
+           {StateText(attempt.state()), {}},
+           {attempt.worker(), {}},
+           {TimeText(attempt.created_ms()), {}},
+           {FormatDuration(seconds), {}},
+           {attempt.final_step(), {}},
+           {attempt.end_class(), {}},
+           {attempt.reason(), {}}});
     }
   }
   std::string out = Heading(3, "Attempts") + HtmlTable(listing);

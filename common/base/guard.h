@@ -20,7 +20,7 @@ inline bool IsRemoved(uint32_t number) { return (removed >> number & 1) != 0; }
 enum Guard : uint32_t {
   X01 = 1, X02, X03, X04, X05, X06, X07, X08, X09, X10, X11, X12, X13, X14, X15, X16, X17, X18, X19,
   X20, X21, X22, X23, X24, X25, X26, X27, X28, X29, X30, X31, X32, X33, X34, X35, X36, X37, X38, X39,
-  X40, X41, X42,
+  X40, X41, X42, X43,
 };
 // clang-format on
 

@@ -49,6 +49,7 @@ void AppendRow(const Change& change, std::vector<store::Write>* out) {
                       !std::is_same_v<Row, scheduler::AttemptStep> &&
                       !std::is_same_v<Row, scheduler::AgentRestarted> &&
                       !std::is_same_v<Row, scheduler::InfraEnd> &&
+                      !std::is_same_v<Row, scheduler::EndedRunBack> &&
                       !std::is_same_v<Row, scheduler::WantChanged>) {
           out->emplace_back(row);
         }
@@ -150,6 +151,7 @@ Status Reducer::LoadState() {
   summaries_.clear();
   dirty_summaries_.clear();
   rebuild_.clear();
+  heads_.clear();
   going_live_.clear();
   documents_.clear();
   proposing_.clear();
@@ -423,7 +425,10 @@ void Reducer::BeforeApply(const scheduler::Decision& decision) {
       if (IsTerminal(run->state)) live_runs_->End(run->id);
       if (run->state != scheduler::RunState::kActive) documents_.erase(run->id);
     } else if (const auto* attempt = std::get_if<scheduler::AttemptRow>(&change)) {
-      going_live_.push_back(*attempt);
+      // One of an earlier generation is only known again.
+      if (scheduler::GenerationOf(attempt->epoch) >= state_.generation) {
+        going_live_.push_back(*attempt);
+      }
     } else if (std::holds_alternative<scheduler::MemberRow>(change)) {
       needs_schedule_ = true;
     } else if (std::holds_alternative<scheduler::WorkerRow>(change)) {
@@ -607,6 +612,7 @@ void Reducer::UpdateGauges() {
   std::erase_if(summaries_, [&](const auto& entry) {
     return state_.FindRun(entry.first) == nullptr && !dirty_summaries_.contains(entry.first);
   });
+  std::erase_if(heads_, [&](const auto& entry) { return state_.FindRun(entry.first) == nullptr; });
   std::erase_if(objectives_,
                 [&](const auto& entry) { return state_.FindSweep(entry.first) == nullptr; });
   std::erase_if(run_objectives_,

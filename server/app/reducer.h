@@ -183,10 +183,13 @@ class Reducer final : public api::Core {
                         const api::Callback<api::Desired>& done);
   const store::RunDocument* FindDocument(RunId run);
   void GoLive(const scheduler::AttemptRow& attempt);
-  void FoldBatch(Turn& turn, const api::AppendInput& input, const api::PreparedBatch& batch);
+  // `is_late`: the run had ended before this batch came.
+  void FoldBatch(Turn& turn, const api::AppendInput& input, const api::PreparedBatch& batch,
+                 bool is_late);
   void AddScores(const api::AppendInput& input, scheduler::Append* event);
   void CountBatch(const api::AppendInput& input, const api::PreparedBatch* batch);
-  bool IsHead(const scheduler::Run& run, Epoch epoch) const;
+  bool IsHead(const scheduler::Run& run, Epoch epoch);
+  std::optional<scheduler::RecordedAttempt> FindRecorded(RunId run, Epoch epoch);
   void RebuildSummaries(RunId run);
   uint64_t CreditBytes();
 
@@ -204,6 +207,8 @@ class Reducer final : public api::Core {
   std::unordered_map<RunId, Summaries> summaries_;
   std::unordered_set<RunId> dirty_summaries_;
   std::set<RunId> rebuild_;
+  std::unordered_map<RunId, Epoch> heads_;         // newest attempts that have reported their start
+  std::unordered_set<RunId> unrecorded_;           // of runs that workers name
   std::set<RunId> unplaceable_;                    // whose placement contradicts the rows
   std::vector<scheduler::AttemptRow> going_live_;  // once their rows are committed
   std::map<WorkerId, scheduler::WorkerContact> contacts_before_;  // that the group has changed

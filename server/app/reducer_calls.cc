@@ -49,6 +49,12 @@ void Reducer::Heartbeat(scheduler::Heartbeat event, api::Callback<api::Desired> 
                    [this, shared, done](Turn& turn) {
                      scheduler::Heartbeat event = *shared;
                      event.is_echo_only = degraded_ >= 0;
+                     for (const scheduler::MemberReport& report : event.observed) {
+                       if (event.is_echo_only) break;
+                       if (auto recorded = FindRecorded(report.run, report.epoch)) {
+                         event.recorded[report.epoch] = *std::move(recorded);
+                       }
+                     }
                      const scheduler::Decision decision = turn.Decide(std::move(event));
                      SWITCHYARD_FAILPOINT("heartbeat.decided");
                      if (!decision.status.ok()) {

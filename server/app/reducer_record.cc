@@ -16,13 +16,32 @@ namespace switchyard::app {
 
 using server_metrics::QueueClass;
 
-// The head of the canonical curve is the newest attempt that has reported its start.
-bool Reducer::IsHead(const scheduler::Run& run, Epoch epoch) const {
-  for (const Epoch other : run.attempts) {
-    const scheduler::Attempt* attempt = state_.FindAttempt(other);
-    if (other > epoch && attempt->status.start_reported) return false;
+namespace {
+// Of runs that workers name and that a restored record does not know, so many are remembered.
+constexpr size_t kUnrecordedMax = 100'000;
+}  // namespace
+
+// The head of the canonical curve is the newest attempt that has reported its start. It may have
+// left the state, its stream sealed, before the lines of an older one arrive.
+bool Reducer::IsHead(const scheduler::Run& run, Epoch epoch) {
+  const auto [head, is_new] = heads_.try_emplace(run.row.id);
+  if (is_new && run.is_loaded) {
+    const Result<std::vector<store::AttemptInfo>> stored = store_->ListAttempts(run.row.id);
+    if (!stored.ok()) {
+      LogError("attempts of run ", run.row.id.value.ToString(), ": ", stored.status().ToString());
+      heads_.erase(head);
+      return false;
+    }
+    for (const store::AttemptInfo& attempt : *stored) {
+      if (attempt.status.start_reported) head->second = std::max(head->second, attempt.row.epoch);
+    }
   }
-  return true;
+  for (const Epoch other : run.attempts) {
+    if (state_.FindAttempt(other)->status.start_reported) {
+      head->second = std::max(head->second, other);
+    }
+  }
+  return epoch >= head->second;
 }
 
 void Reducer::GoLive(const scheduler::AttemptRow& attempt) {
@@ -79,12 +98,12 @@ const store::RunDocument* Reducer::FindDocument(RunId run) {
   return &documents_.emplace(run, *std::move(document)).first->second;
 }
 
-void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input,
-                        const api::PreparedBatch& batch) {
+void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input, const api::PreparedBatch& batch,
+                        bool is_late) {
   const RunId id = input.event.run;
   const scheduler::Run* run = state_.FindRun(id);
   if (run == nullptr) return;
-  if (!IsHead(*run, input.event.epoch)) {
+  if (is_late || !IsHead(*run, input.event.epoch)) {
     // Late points of an older attempt count only below the step its successor resumed from.
     rebuild_.insert(id);
     return;
@@ -92,7 +111,8 @@ void Reducer::FoldBatch(Turn& turn, const api::AppendInput& input,
   Summaries& summaries = summaries_[id];
   dirty_summaries_.insert(id);
   for (const scheduler::LineFact& fact : batch.facts) {
-    if (fact.kind == scheduler::LineFact::Kind::kHello && input.event.ordinal > 1) {
+    const bool has_older = !summaries.rows.empty() || summaries.step > 0;
+    if (fact.kind == scheduler::LineFact::Kind::kHello && has_older) {
       summaries.rows.clear();
       summaries.dirty.clear();
       summaries.is_reset = true;
@@ -173,6 +193,21 @@ void Reducer::AddScores(const api::AppendInput& input, scheduler::Append* event)
   }
 }
 
+// What the record says of an attempt that a worker names; nullopt: it need not be asked, or cannot
+// be read now.
+std::optional<scheduler::RecordedAttempt> Reducer::FindRecorded(RunId run, Epoch epoch) {
+  if (!scheduler::IsLookedUp(state_, epoch)) return std::nullopt;
+  // Ids are never given twice: what was not there will not come.
+  if (unrecorded_.contains(run)) return scheduler::RecordedAttempt{};
+  Result<scheduler::RecordedAttempt> recorded = store_->FindRecorded(run, epoch);
+  if (!recorded.ok()) {
+    LogWarning("attempt of epoch ", epoch.value, ": ", recorded.status().ToString());
+    return std::nullopt;
+  }
+  if (!recorded->run.has_value() && unrecorded_.size() < kUnrecordedMax) unrecorded_.insert(run);
+  return *std::move(recorded);
+}
+
 // The summaries that changed, once for the whole group.
 void Reducer::FinishWrites(Turn& turn) {
   for (const RunId id : dirty_summaries_) {
@@ -194,23 +229,15 @@ void Reducer::FinishWrites(Turn& turn) {
   dirty_summaries_.clear();
 }
 
-// From the committed points, after a batch of an attempt that is not the head.
+// From the committed points, after a batch of an attempt that is not the head. The run may leave
+// the state before its turn comes.
 void Reducer::RebuildSummaries(RunId id) {
-  const scheduler::Run* run = state_.FindRun(id);
-  if (run == nullptr) return;
   inbox_.PushOwn({.queue = QueueClass::kAppend,
                   .is_barrier = true,
                   .decide =
                       [this, id](Turn&) {
-                        const scheduler::Run* run = state_.FindRun(id);
-                        if (run == nullptr) return;
-                        Epoch head;
-                        for (const Epoch epoch : run->attempts) {
-                          if (state_.FindAttempt(epoch)->status.start_reported)
-                            head = std::max(head, epoch);
-                        }
                         Result<std::vector<scheduler::SummaryRow>> rebuilt =
-                            store_->RebuildSummaries(id, head, ~uint64_t{0} >> 1);
+                            store_->RebuildSummaries(id, std::nullopt, ~uint64_t{0} >> 1);
                         if (!rebuilt.ok()) {
                           LogError("summaries of run ", id.value.ToString(), ": ",
                                    rebuilt.status().ToString());
@@ -218,7 +245,9 @@ void Reducer::RebuildSummaries(RunId id) {
                         }
                         Summaries& summaries = summaries_[id];
                         summaries.rows.clear();
+                        summaries.dirty.clear();
                         summaries.is_reset = true;
+                        summaries.step = 0;
                         for (scheduler::SummaryRow& row : *rebuilt) {
                           const std::string series = row.series;
                           summaries.step = std::max(summaries.step, row.last_step);
@@ -267,6 +296,10 @@ void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> don
              const api::AppendInput& input = *shared;
              scheduler::Append event = input.event;
              AddScores(input, &event);
+             event.recorded = FindRecorded(event.run, event.epoch);
+             // Of a run that has ended by now the summaries need not be in memory.
+             const scheduler::Run* run = state_.FindRun(event.run);
+             const bool is_late = run != nullptr && IsTerminal(run->status.state);
              const scheduler::Decision decision = turn.Decide(std::move(event));
              SWITCHYARD_FAILPOINT("append.decided");
              if (!decision.status.ok()) {
@@ -286,7 +319,7 @@ void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> don
                }
                for (const scheduler::ChunkRow& row : batch->chunks) turn.Write(row);
                for (const scheduler::StreamEventRow& row : batch->lines) turn.Write(row);
-               FoldBatch(turn, input, *batch);
+               FoldBatch(turn, input, *batch, is_late);
              }
              turn.Release([this, shared, batch, done, answer] {
                if (batch != nullptr || answer.expect == 0) CountBatch(*shared, batch.get());
@@ -308,7 +341,8 @@ void Reducer::AppendLog(scheduler::AppendLog event, std::string data,
   inbox_.Push({.queue = QueueClass::kAppend,
                .bytes = bytes,
                .decide =
-                   [event, text, committed](Turn& turn) {
+                   [this, event, text, committed](Turn& turn) mutable {
+                     event.recorded = FindRecorded(event.run, event.epoch);
                      const scheduler::Decision decision = turn.Decide(event);
                      SWITCHYARD_FAILPOINT("append_log.decided");
                      if (!decision.status.ok()) {

@@ -257,9 +257,13 @@ Strategies::Ended Strategies::EndOf(RunId run) {
   const Result<std::vector<store::AttemptInfo>> attempts = host_.store->ListAttempts(run);
   const scheduler::RunState state =
       info.ok() ? info->status.state : scheduler::RunState::kCancelled;
-  const bool has_attempt = attempts.ok() && !attempts->empty();
-  return {run, KindOf(state, has_attempt ? attempts->back().status.end_class
-                                         : scheduler::EndClass::kNone)};
+  scheduler::EndClass end_class = scheduler::EndClass::kNone;
+  if (info.ok() && attempts.ok()) {
+    for (const store::AttemptInfo& attempt : *attempts) {
+      if (attempt.row.epoch == info->status.current_epoch) end_class = attempt.status.end_class;
+    }
+  }
+  return {run, KindOf(state, end_class)};
 }
 
 void Strategies::Settle(Turn& turn) {

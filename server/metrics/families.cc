@@ -375,9 +375,11 @@ void Families::Observe(const scheduler::State& before, const scheduler::Decision
   for (const scheduler::Change& change : decision.changes) {
     if (const auto* sweep = std::get_if<scheduler::SweepRow>(&change)) AddProject(sweep->project);
     if (const auto* worker = std::get_if<scheduler::WorkerRow>(&change)) AddPool(worker->pool);
-    if (const auto* attempt = std::get_if<scheduler::AttemptRow>(&change)) {
-      count(&attempts_started_->Add({{"pool", attempt->pool}}));
-      pools.push_back(attempt->pool);
+    const auto* assigned = std::get_if<scheduler::AttemptRow>(&change);
+    // One of an earlier generation is only known again.
+    if (assigned != nullptr && scheduler::GenerationOf(assigned->epoch) >= before.generation) {
+      count(&attempts_started_->Add({{"pool", assigned->pool}}));
+      pools.push_back(assigned->pool);
     }
     if (const auto* checkpoint = std::get_if<scheduler::CheckpointRow>(&change)) {
       // Retention is no result of writing one.

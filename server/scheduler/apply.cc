@@ -229,6 +229,14 @@ class Applier {
     while (now_.now - ends.front().first > kCordonWindow) ends.pop_front();
   }
 
+  void operator()(const EndedRunBack& back) {
+    const auto [run, is_new] = state_.runs.try_emplace(back.row.id);
+    if (!is_new) return;
+    run->second.row = back.row;
+    run->second.status = back.status;
+    run->second.is_loaded = true;
+  }
+
   void operator()(const WantChanged& changed) {
     const auto worker = state_.workers.find(changed.worker);
     if (worker != state_.workers.end()) worker->second.want_rev = ++state_.rev_n;

@@ -252,10 +252,9 @@ void RaiseIntent(Draft& draft, Epoch epoch, Intent intent, StopReason reason, ui
   if (all_ended) return;
   if (status.stop_reason == StopReason::kNone) status.stop_reason = reason;
   const bool is_first = status.intent == Intent::kRun;
-  if (!SWITCHYARD_GUARD(X34, intent >= status.intent) ||
-      (!is_first && grace_ms >= status.grace_ms && intent == status.intent)) {
-    return;
-  }
+  // A weaker one takes nothing back, and still may want it to end earlier.
+  if (!SWITCHYARD_GUARD(X34, intent >= status.intent)) intent = status.intent;
+  if (!is_first && grace_ms >= status.grace_ms && intent == status.intent) return;
   status.grace_ms = is_first ? grace_ms : std::min(status.grace_ms, grace_ms);
   status.intent = intent;
   if (status.state != AttemptState::kStopping) {

@@ -71,6 +71,41 @@ void CheckResume(Draft& draft, const Attempt& attempt, const Append& event) {
   }
 }
 
+// What it belongs to is in memory. Else the status of the decision says why not, or the attempt is
+// added and what was sent has to come again.
+template <typename Event>
+bool IsOpen(Draft& draft, const Event& event) {
+  const MemberName name{.run = event.run,
+                        .ordinal = event.ordinal,
+                        .epoch = event.epoch,
+                        .rank = event.rank,
+                        .worker = event.worker};
+  const Attempt* attempt = draft.state().FindAttempt(event.epoch);
+  if (attempt != nullptr && Matches(*attempt, name)) return true;
+  const Absent absent =
+      attempt != nullptr ? Absent::kUnknown
+                         : SettleAbsent(draft, name, event.recorded ? &*event.recorded : nullptr);
+  const std::string stream = StrCat("stream of epoch ", event.epoch.value, " rank ", event.rank);
+  switch (absent) {
+    case Absent::kSealed:
+      draft.Stale(StaleKind::kSealed);
+      draft.decision.status = FailedPrecondition(StrCat(stream, " is sealed"));
+      break;
+    case Absent::kUnknown:
+      draft.Stale(StaleKind::kUnknownAttempt);
+      draft.decision.status =
+          FailedPrecondition(StrCat(stream, " is not known for this run and worker"));
+      break;
+    case Absent::kUnsettled:
+      draft.decision.status =
+          Unavailable(StrCat(stream, " cannot be looked up now; it may be known soon"));
+      break;
+    case Absent::kRecovered:
+      break;
+  }
+  return false;
+}
+
 }  // namespace
 
 void KeepCheckpoints(Draft& draft, RunId id, bool is_terminal) {
@@ -130,14 +165,9 @@ Decision On(const State& state, const PinCheckpoint& event, const Now& now) {
 Decision On(const State& state, const Append& event, const Now& now) {
   Draft draft(state, now);
   const Attempt* attempt = state.FindAttempt(event.epoch);
-  if (attempt == nullptr ||
-      !Matches(*attempt, event.run, event.ordinal, event.rank, event.worker)) {
-    const bool is_sealed = attempt == nullptr && event.epoch.value <= state.last_epoch &&
-                           event.epoch.value >> 48 == state.generation;
-    draft.Stale(is_sealed ? StaleKind::kSealed : StaleKind::kUnknownAttempt);
-    draft.decision.status = FailedPrecondition(
-        StrCat("stream of epoch ", event.epoch.value, " rank ", event.rank,
-               is_sealed ? " is sealed" : " is not known for this run and worker"));
+  if (!IsOpen(draft, event)) {
+    // From the first line on: of an attempt that is known again nothing is stored.
+    if (draft.HasAdded(event.epoch)) draft.decision.answer = AppendAnswer{.expect = 1};
     return draft.Finish();
   }
   const uint64_t acked = attempt->streams[event.rank].acked;
@@ -190,12 +220,9 @@ Decision On(const State& state, const Append& event, const Now& now) {
 Decision On(const State& state, const AppendLog& event, const Now& now) {
   Draft draft(state, now);
   const Attempt* attempt = state.FindAttempt(event.epoch);
-  if (attempt == nullptr ||
-      !Matches(*attempt, event.run, event.ordinal, event.rank, event.worker)) {
-    draft.Stale(StaleKind::kUnknownAttempt);
-    draft.decision.status =
-        FailedPrecondition(StrCat("output of epoch ", event.epoch.value, " rank ", event.rank,
-                                  " is not known for this run and worker, or sealed"));
+  if (!IsOpen(draft, event)) {
+    // Nothing is stored: it comes again from its beginning.
+    if (draft.HasAdded(event.epoch)) draft.decision.answer = AppendLogAnswer{};
     return draft.Finish();
   }
   const StreamRow& stream = attempt->streams[event.rank];

@@ -127,11 +127,6 @@ void DeleteCheckpoints(Draft& draft, const Worker& worker, const std::set<Checkp
 
 }  // namespace
 
-bool Matches(const Attempt& attempt, RunId run, uint32_t ordinal, uint32_t rank, WorkerId worker) {
-  return attempt.row.run == run && attempt.row.ordinal == ordinal &&
-         rank < attempt.members.size() && attempt.members[rank].worker == worker;
-}
-
 Decision On(const State& state, const Register& event, const Now& now) {
   Draft draft(state, now);
   const WorkerId id = event.worker.id;
@@ -232,18 +227,30 @@ Decision On(const State& state, const Heartbeat& event, const Now& now) {
   std::set<Epoch> reported;
   for (const MemberReport& report : event.observed) {
     const Attempt* attempt = state.FindAttempt(report.epoch);
+    const MemberName name{.run = report.run,
+                          .ordinal = report.ordinal,
+                          .epoch = report.epoch,
+                          .rank = report.rank,
+                          .worker = event.worker};
     if (attempt == nullptr) {
-      // Epochs of this generation up to the last one were ours: this one has ended and is stored.
-      const bool is_ours =
-          report.epoch.value <= state.last_epoch && report.epoch.value >> 48 == state.generation;
-      if (is_ours) {
-        answer.gc.push_back({report.epoch, report.rank});
-      } else {
-        draft.Stale(StaleKind::kUnknownAttempt);
+      // Named twice in one heartbeat.
+      if (draft.HasAdded(report.epoch)) continue;
+      const auto recorded = event.recorded.find(report.epoch);
+      switch (SettleAbsent(draft, name,
+                           recorded == event.recorded.end() ? nullptr : &recorded->second)) {
+        case Absent::kSealed:
+          answer.gc.push_back({report.epoch, report.rank});
+          break;
+        case Absent::kUnknown:
+          draft.Stale(StaleKind::kUnknownAttempt);
+          break;
+        case Absent::kRecovered:
+        case Absent::kUnsettled:
+          break;
       }
       continue;
     }
-    if (!Matches(*attempt, report.run, report.ordinal, report.rank, event.worker)) {
+    if (!Matches(*attempt, name)) {
       draft.Stale(StaleKind::kUnknownAttempt);
       continue;
     }

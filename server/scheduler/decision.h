@@ -42,6 +42,12 @@ struct InfraEnd {
   WorkerId worker;
   RunId run;
 };
+// A run that has ended is in memory again: an attempt of it, that the record lacked, has an open
+// stream. Its rows are stored.
+struct EndedRunBack {
+  RunRow row;
+  RunStatus status;
+};
 // The wanted set of the worker has changed.
 struct WantChanged {
   WorkerId worker;
@@ -51,7 +57,7 @@ struct WantChanged {
 using Change = std::variant<SweepRow, SweepExtension, SweepStatus, RunRow, RunStatus, LinkRow,
                             AttemptRow, AttemptStatus, MemberRow, StreamRow, CheckpointRow,
                             WorkerRow, HistoryRow, UsageRow, WorkerContact, AttemptObserved,
-                            AttemptStep, AgentRestarted, InfraEnd, WantChanged>;
+                            AttemptStep, AgentRestarted, InfraEnd, EndedRunBack, WantChanged>;
 
 enum class StaleKind : uint8_t {
   kIncarnation = 0,

@@ -194,6 +194,24 @@ void Draft::SetCordon(WorkerId id, bool cordoned, std::string_view reason) {
 
 void Draft::Add(AttemptRow row, MemberRow member) {
   AttemptStatus status{.epoch = row.epoch};
+  AddAttempt(std::move(row), std::move(status), std::move(member));
+}
+
+void Draft::AddLost(AttemptRow row, MemberRow member, std::string reason) {
+  const auto lost = static_cast<uint8_t>(AttemptState::kLost);
+  SWITCHYARD_CHECK(IsAllowed(Machine::kAttempt, 0, lost)) << "attempt > LOST";
+  AttemptStatus status{.epoch = row.epoch,
+                       .state = AttemptState::kLost,
+                       .end_class = EndClass::kInfra,
+                       .reason = std::move(reason),
+                       .ended_ms = now_.unix_ms};
+  member.state = MemberState::kLost;
+  member.evidence = status.reason;
+  AddAttempt(std::move(row), std::move(status), std::move(member));
+}
+
+void Draft::AddAttempt(AttemptRow row, AttemptStatus status, MemberRow member) {
+  added_.insert(row.epoch);
   StreamRow stream{.epoch = row.epoch, .rank = member.rank};
   WantChanged(row.worker);
   appended_.emplace_back(std::move(row));

@@ -53,6 +53,11 @@ class Draft {
   void Add(RunRow row, int32_t priority);
   void Add(LinkRow row) { inserts_.emplace_back(std::move(row)); }
   void Add(AttemptRow row, MemberRow member);
+  // One that has ended before it is known. `reason`: of its loss.
+  void AddLost(AttemptRow row, MemberRow member, std::string reason);
+  bool HasAdded(Epoch epoch) const { return added_.contains(epoch); }
+  // In memory before everything else of the decision.
+  void Add(EndedRunBack run) { inserts_.emplace_back(std::move(run)); }
   // A row that is not among checkpoints().
   void Add(CheckpointRow row) { appended_.emplace_back(std::move(row)); }
   void Add(WorkerRow row) { new_workers_[row.id] = std::move(row); }
@@ -66,6 +71,7 @@ class Draft {
 
  private:
   void SettleSweeps();
+  void AddAttempt(AttemptRow row, AttemptStatus status, MemberRow member);
 
   const State& state_;
   const Now now_;
@@ -84,6 +90,7 @@ class Draft {
   std::set<WorkerId> want_changed_;
   std::vector<Change> volatile_;
   std::set<std::string> used_;  // projects whose members have ended
+  std::set<Epoch> added_;       // attempts
 };
 
 }  // namespace switchyard::scheduler

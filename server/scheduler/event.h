@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -27,6 +28,15 @@ enum class RecordState : uint8_t {
   kExited = 3,
   kRefused = 4,
   kWedged = 5,  // alive long after SIGKILL
+};
+
+// One rank of an attempt, as its worker names it.
+struct MemberName {
+  RunId run;
+  uint32_t ordinal = 0;
+  Epoch epoch;
+  uint32_t rank = 0;
+  WorkerId worker;
 };
 
 // One record of an agent.
@@ -62,6 +72,9 @@ struct Heartbeat {
   // Nothing can be written now: only the contact counts, what it reports will be reported again.
   bool is_echo_only = false;
   uint64_t random = 0;
+  // Of the reported attempts that IsLookedUp names, read in the same turn; those that are missing
+  // could not be read and are settled by a later heartbeat.
+  std::map<Epoch, RecordedAttempt> recorded = {};
 };
 
 // A run as the expansion of a sweep made it, with a fresh id for the case that it is new.
@@ -187,6 +200,7 @@ struct Append {
   std::vector<LineFact> lines;
   uint64_t last_step = 0;  // of its points; 0: none
   uint64_t random = 0;
+  std::optional<RecordedAttempt> recorded = {};  // as in Heartbeat
 };
 
 struct AppendLog {
@@ -198,6 +212,7 @@ struct AppendLog {
   LogStream stream = LogStream::kStdout;
   uint64_t offset = 0;
   uint64_t size = 0;
+  std::optional<RecordedAttempt> recorded = {};  // as in Heartbeat
 };
 
 // Every 500 ms, after the inbox; never while the coordinator is fresh or late.

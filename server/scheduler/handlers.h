@@ -35,8 +35,8 @@ Decision On(const State& state, const AppendLog& event, const Now& now);
 Decision On(const State& state, const Tick& event, const Now& now);
 Decision On(const State& state, const Schedule& event, const Now& now);
 
-// A4: asks a live attempt to stop. The intent only rises; the reason is set once; the grace only
-// shrinks.
+// A4: asks a live attempt to stop. The intent only rises, and the grace only shrinks, each by
+// itself: the strongest way and the earliest end that were asked for count. The reason is set once.
 void RaiseIntent(Draft& draft, Epoch epoch, Intent intent, StopReason reason, uint32_t grace_ms);
 // Ends an attempt whose ranks have all ended, when nothing has to be waited for (A5..A10).
 // `output_tail`: what its trainer wrote last, where that is known and counts.
@@ -49,7 +49,19 @@ bool SteerOne(Draft& draft, RunId id, Verb verb, const std::string& reason, int3
 void PauseSweep(Draft& draft, SweepId id, const std::string& reason, bool with_runs);
 // C4: what is beyond the retention, not pinned and not best.
 void KeepCheckpoints(Draft& draft, RunId id, bool is_terminal);
-// True when the event's (run, k, epoch, rank, worker) name one member of the attempt.
-bool Matches(const Attempt& attempt, RunId run, uint32_t ordinal, uint32_t rank, WorkerId worker);
+// The name is that of one member of the attempt.
+bool Matches(const Attempt& attempt, const MemberName& name);
+
+// What a worker names and what is not in memory.
+enum class Absent : uint8_t {
+  kSealed,     // it has ended, and all of its lines that will ever be taken are stored
+  kRecovered,  // the record lacked it since a restore; from this decision on it has it
+  kUnsettled,  // only a later turn can tell
+  kUnknown,
+};
+// A12: an attempt that was assigned after the backup that was restored becomes a LOST one with an
+// open stream, where its run is known. `recorded`: of an attempt that IsLookedUp names; null: could
+// not be read.
+Absent SettleAbsent(Draft& draft, const MemberName& name, const RecordedAttempt* recorded);
 
 }  // namespace switchyard::scheduler

@@ -15,7 +15,6 @@ namespace switchyard::scheduler {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-constexpr int kGenerationShift = 48;  // of an epoch
 
 // When a worker could be free at the latest: the end of the longest time limit of its attempts.
 int64_t FreeAt(const State& state, const Worker& worker, Timestamp now) {
@@ -363,7 +362,7 @@ std::string ExplainRoom(const State& state, const Run& run, const ResourceNeed& 
 
 std::optional<Timestamp> HeldAfterRestore(const State& state, const Run& run) {
   if (state.generation <= 1 || !run.is_loaded || run.row.policy.profile != Profile::kExclusive ||
-      run.status.current_epoch.value >> kGenerationShift >= state.generation) {
+      GenerationOf(run.status.current_epoch) >= state.generation) {
     return std::nullopt;
   }
   return state.loaded_at + *ReplaceAfter(Profile::kExclusive, state.leases);

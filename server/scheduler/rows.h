@@ -116,6 +116,9 @@ bool IsTerminal(RunState state);
 bool IsTerminal(AttemptState state);
 bool IsTerminal(MemberState state);
 
+// The generation in which an epoch was given: its top 16 bits.
+inline uint32_t GenerationOf(Epoch epoch) { return static_cast<uint32_t>(epoch.value >> 48); }
+
 // Times named *_ms are milliseconds since 1970, for people; 0: not yet.
 
 // A sweep as it was submitted; never changes.
@@ -479,6 +482,13 @@ struct WorkerRow {
   uint64_t memory_bytes = 0;      // of the host; 0: not told
   int64_t drain_deadline_ms = 0;  // DRAINING: when it shall be empty; 0: none
   bool operator==(const WorkerRow&) const = default;
+};
+
+// What the record says of an attempt that a worker names and that is not in memory.
+struct RecordedAttempt {
+  bool is_stored = false;  // it is there: it has ended, and its streams are sealed
+  // Its run; none: the record knows no such run.
+  std::optional<std::pair<RunRow, RunStatus>> run;
 };
 
 struct HistoryRow {

@@ -62,6 +62,11 @@ const Sweep* State::FindSweep(SweepId id) const {
   return found == sweeps.end() ? nullptr : &found->second;
 }
 
+bool IsLookedUp(const State& state, Epoch epoch) {
+  const uint32_t generation = GenerationOf(epoch);
+  return generation != 0 && generation < state.generation && state.FindAttempt(epoch) == nullptr;
+}
+
 std::string LiveKey(std::string_view project, std::string_view run_key) {
   return StrCat(project, '/', run_key);
 }

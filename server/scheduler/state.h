@@ -175,6 +175,10 @@ struct State {
   double UsageOf(const std::string& project, Timestamp now) const;
 };
 
+// What a worker names under this epoch must be looked up in the record: it is not in memory, and
+// was assigned before the database was restored, so that the record may never have known it.
+bool IsLookedUp(const State& state, Epoch epoch);
+
 std::string LiveKey(std::string_view project, std::string_view run_key);
 QueueKey QueueKeyOf(const Run& run);
 // As stated, or the alternative that it has come to.

@@ -121,6 +121,8 @@ constexpr Transition kAttemptTable[] = {
      "otherwise: class of the root cause", "end, class, reason"},
     {"A10", N(AttemptState::kStopping), N(AttemptState::kFailed), "all ranks ended",
      "otherwise: class of the root cause", "end, class, reason"},
+    {"A12", kNew, N(AttemptState::kLost), "named by a worker, and assigned after a restored backup",
+     "its run is known", "attempt with its own epoch, stream open"},
 };
 
 constexpr Transition kMemberTable[] = {

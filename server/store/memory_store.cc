@@ -561,7 +561,6 @@ class MemoryReading : public Base {
       info.worker_host = Host(attempt.row.worker);
       attempts.push_back(std::move(info));
     }
-    std::ranges::stable_sort(attempts, {}, [](const AttemptInfo& a) { return a.row.ordinal; });
     return attempts;
   }
 
@@ -822,11 +821,25 @@ class MemoryStore final : public MemoryReading<Store> {
     return it->second;
   }
 
-  Result<std::vector<SummaryRow>> RebuildSummaries(RunId run, Epoch head, uint64_t step) override {
+  Result<std::vector<SummaryRow>> RebuildSummaries(RunId run, std::optional<Epoch> head,
+                                                   uint64_t step) override {
     const std::lock_guard lock(shared_->mu);
     SWITCHYARD_RETURN_IF_ERROR(CheckRun(run));
     MemoryChunks chunks(t());
-    return Summarise(chunks, run, results::CanonicalSegments(Starts(run), head, step));
+    const std::vector<results::AttemptStart> starts = Starts(run);
+    const Epoch newest = head.has_value() ? *head : results::CanonicalHead(starts);
+    return Summarise(chunks, run, results::CanonicalSegments(starts, newest, step));
+  }
+
+  Result<RecordedAttempt> FindRecorded(RunId run, Epoch epoch) override {
+    const std::lock_guard lock(shared_->mu);
+    RecordedAttempt recorded{.is_stored = t().attempts.contains(epoch), .run = {}};
+    if (const auto known = t().runs.find(run); known != t().runs.end()) {
+      recorded.run.emplace(known->second.row, known->second.status);
+      recorded.run->first.spec.clear();
+      recorded.run->first.attempt_spec.clear();
+    }
+    return recorded;
   }
 
   Result<bool> IsSweepNameTaken(std::string_view name) override {

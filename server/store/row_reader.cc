@@ -606,7 +606,7 @@ Result<std::vector<AttemptInfo>> RowReader::ListAttempts(RunId run) {
     Statement read = db_.Prepare(
         StrCat("SELECT ", kAttemptColumns,
                ", w.host FROM attempts a JOIN runs r ON r.id = a.run LEFT JOIN workers w ON "
-               "w.uuid = a.worker WHERE a.run = ?1 ORDER BY a.ordinal, a.epoch"));
+               "w.uuid = a.worker WHERE a.run = ?1 ORDER BY a.epoch"));
     read.Bind(1, key);
     while (true) {
       SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
@@ -694,11 +694,30 @@ Result<CurvePage> RowReader::GetCurve(const CurveQuery& query) {
   return ReadCurve(chunks, starts, query);
 }
 
-Result<std::vector<SummaryRow>> RowReader::RebuildSummaries(RunId run, Epoch head, uint64_t step) {
+Result<std::vector<SummaryRow>> RowReader::RebuildSummaries(RunId run, std::optional<Epoch> head,
+                                                            uint64_t step) {
   SWITCHYARD_ASSIGN_OR_RETURN(const int64_t key, RunKey(run));
   SWITCHYARD_ASSIGN_OR_RETURN(const std::vector<results::AttemptStart> starts, ReadStarts(key));
   SqliteChunks chunks(db_);
-  return Summarise(chunks, run, results::CanonicalSegments(starts, head, step));
+  const Epoch newest = head.has_value() ? *head : results::CanonicalHead(starts);
+  return Summarise(chunks, run, results::CanonicalSegments(starts, newest, step));
+}
+
+Result<RecordedAttempt> RowReader::FindRecorded(RunId run, Epoch epoch) {
+  RecordedAttempt recorded;
+  {
+    Statement read = db_.Prepare("SELECT 1 FROM attempts WHERE epoch = ?1");
+    read.Bind(1, epoch.value);
+    SWITCHYARD_ASSIGN_OR_RETURN(recorded.is_stored, read.Step());
+  }
+  Statement read = db_.Prepare(StrCat(
+      "SELECT ", kRunColumns, " FROM runs r JOIN sweeps s ON s.id = r.sweep WHERE r.uuid = ?1"));
+  read.Bind(1, run.value);
+  SWITCHYARD_ASSIGN_OR_RETURN(const bool has_row, read.Step());
+  if (!has_row) return recorded;
+  auto& [row, status] = recorded.run.emplace();
+  SWITCHYARD_RETURN_IF_ERROR(ReadRunRow(read, &row, &status));
+  return recorded;
 }
 
 Result<LogPage> RowReader::ReadLog(RunId run, uint32_t attempt, scheduler::LogStream stream,

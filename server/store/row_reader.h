@@ -49,7 +49,9 @@ class RowReader {
   // All but `meta`.
   Result<Snapshot> Load();
   Result<IdemRow> FindIdem(std::string_view request_id, int64_t now_ms);
-  Result<std::vector<SummaryRow>> RebuildSummaries(RunId run, Epoch head, uint64_t step);
+  Result<std::vector<SummaryRow>> RebuildSummaries(RunId run, std::optional<Epoch> head,
+                                                   uint64_t step);
+  Result<RecordedAttempt> FindRecorded(RunId run, Epoch epoch);
   Result<bool> IsSweepNameTaken(std::string_view name);
 
  private:

@@ -23,6 +23,7 @@ using scheduler::IdemRow;
 using scheduler::LinkRow;
 using scheduler::LogRow;
 using scheduler::MemberRow;
+using scheduler::RecordedAttempt;
 using scheduler::RunProgress;
 using scheduler::RunRow;
 using scheduler::RunStatus;
@@ -71,9 +72,6 @@ struct Meta {
 struct Snapshot {
   Meta meta;
   Epoch last_epoch;                       // highest ever given; 0: none
-  // Highest of an earlier generation that was given before the restore which began this one, as far
-  // as the restored file knows; 0: none, or nothing was ever restored.
-  Epoch restored_epoch;
   std::vector<SweepRow> sweeps;           // not terminal, without `spec`
   std::vector<SweepStatus> sweep_status;  // of these
   // Not terminal, or with an attempt that has a stream that is not sealed; without `spec` and

@@ -190,8 +190,12 @@ class SqliteStore final : public Reading<Store> {
   Result<Snapshot> Load() override;
   Status Commit(std::span<const Write> writes) override;
   Result<IdemRow> FindIdem(std::string_view request_id, int64_t now_ms) override;
-  Result<std::vector<SummaryRow>> RebuildSummaries(RunId run, Epoch head, uint64_t step) override {
+  Result<std::vector<SummaryRow>> RebuildSummaries(RunId run, std::optional<Epoch> head,
+                                                   uint64_t step) override {
     return reader_.RebuildSummaries(run, head, step);
+  }
+  Result<RecordedAttempt> FindRecorded(RunId run, Epoch epoch) override {
+    return reader_.FindRecorded(run, epoch);
   }
   Result<bool> IsSweepNameTaken(std::string_view name) override {
     return reader_.IsSweepNameTaken(name);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,7 +41,8 @@ class ReadStore {
                                                std::span<const std::string> series) = 0;
   // The bytes of spec and attempt_spec.
   virtual Result<RunDocument> GetRunDocument(RunId run) = 0;
-  // By ordinal, then epoch.
+  // In the order in which they were assigned, that is by epoch. After a restore two may share an
+  // ordinal.
   virtual Result<std::vector<AttemptInfo>> ListAttempts(RunId run) = 0;
   // By step, then epoch.
   virtual Result<std::vector<CheckpointRow>> ListCheckpoints(RunId run) = 0;
@@ -88,9 +90,13 @@ class Store : public ReadStore {
   virtual Result<IdemRow> FindIdem(std::string_view request_id, int64_t now_ms) = 0;
 
   // Summaries over the canonical curve of the attempt `head` as it would stand with what is
-  // committed, with only its points at or below `step`; `head` 0: none. For a `resume` line.
-  virtual Result<std::vector<SummaryRow>> RebuildSummaries(RunId run, Epoch head,
+  // committed, with only its points at or below `step`; `head` 0: none; nullopt: the newest attempt
+  // that has reported its start.
+  virtual Result<std::vector<SummaryRow>> RebuildSummaries(RunId run, std::optional<Epoch> head,
                                                            uint64_t step) = 0;
+
+  // Whether the attempt is stored, and its run in any state, without documents.
+  virtual Result<RecordedAttempt> FindRecorded(RunId run, Epoch epoch) = 0;
 
   // True when `name` is taken by a sweep.
   virtual Result<bool> IsSweepNameTaken(std::string_view name) = 0;

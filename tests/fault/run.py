@@ -17,7 +17,7 @@ import time
 TESTS = ["test_fence.CoordinatorPause", "test_fence.SelfFence", "test_fence.WrongClocks", "test_launch.Windows", "test_network.Idle", "test_network.Ends", "test_network.LostReplies",
          "test_coordinator.Failpoints", "test_worker.EndOfTrainer", "test_worker.Kills.test_trainer",
          "test_worker.Kills.test_agent_and_trainer", "test_worker.Kills.test_agent", "test_worker.Kills.test_fork_server",
-         "test_network.Silence", "test_coordinator.RandomKills", "test_crowd.Sqlite", "test_worker.Pauses", "test_worker.Outage", "test_worker.Retries", "test_record.Values",
+         "test_network.Silence", "test_coordinator.RandomKills", "test_crowd.Sqlite", "test_worker.Pauses", "test_worker.Outage", "test_worker.Retries", "test_record.Values", "test_restore.Backup",
          "test_crowd.Stop", "test_crowd.Big"]
 # How the lines begin in which the tests tell what they have counted.
 FIGURES = re.compile(r"(?m)^(?:.*\.\.\. )?((?:\d+ (?:kills|failpoints|launches|trainers|replies|pings|ends|pauses|runs)|longest|replaced)\b.*)$")

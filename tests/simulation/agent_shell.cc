@@ -439,9 +439,13 @@ bool AgentShell::Execute() {
   for (const AttemptKey& key : actions.drop) {
     const AttemptDir* dir = h_.FindDir(key);
     const auto stored = w_.image.attempts.find(Epoch{key.epoch});
+    // What an agent drops before it has heard of a restore was stored before that.
+    const bool is_restoring = w_.needs_restore_decision || w_.image.tail < w_.sentinel;
+    const bool is_told_before = w_.attempt_facts[Epoch{key.epoch}].is_rewound &&
+                                (is_restoring || state->applied().generation < w_.image.generation);
     if (dir != nullptr && stored != w_.image.attempts.end() &&
         !AttemptOf(key).window.is_refused() && stored->second.stream.acked < dir->lines.size() &&
-        !w_.attempt_facts[Epoch{key.epoch}].is_rewound) {
+        !is_told_before) {
       w_.Fail("S10", StrCat("the payload of ", key.epoch, " is dropped, ", dir->lines.size(),
                             " lines, stored ", stored->second.stream.acked));
     }

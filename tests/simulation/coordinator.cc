@@ -23,6 +23,7 @@ bool IsVolatile(const Change& change) {
   return std::holds_alternative<scheduler::WorkerContact>(change) ||
          std::holds_alternative<scheduler::AttemptObserved>(change) ||
          std::holds_alternative<scheduler::WantChanged>(change) ||
+         std::holds_alternative<scheduler::EndedRunBack>(change) ||
          std::holds_alternative<scheduler::HistoryRow>(change);
 }
 
@@ -224,6 +225,8 @@ scheduler::Decision Coordinator::Decide(Turn& turn, const scheduler::Event& even
       }
     } else if (const auto* want = std::get_if<scheduler::WantChanged>(&change)) {
       woken_.insert(want->worker);
+    } else if (std::holds_alternative<scheduler::EndedRunBack>(change)) {
+      w_.See(Point::ended_run_back);
     } else if (std::holds_alternative<scheduler::RunStatus>(change) ||
                std::holds_alternative<scheduler::SweepStatus>(change) ||
                std::holds_alternative<scheduler::MemberRow>(change) ||
@@ -439,10 +442,16 @@ void Coordinator::Heartbeat(scheduler::Heartbeat event, Reply<agent::Desired> do
     facts.heard_at = w_.engine.now();
     facts.heard_running = w_.coordinator_ran;
   }
-  auto shared = std::make_shared<const scheduler::Heartbeat>(std::move(event));
+  auto shared = std::make_shared<scheduler::Heartbeat>(std::move(event));
   Push({.queue = kHeartbeat,
         .decide =
             [this, shared, done](Turn& turn) {
+              shared->recorded.clear();
+              for (const scheduler::MemberReport& report : shared->observed) {
+                if (auto recorded = FindRecorded(report.run, report.epoch)) {
+                  shared->recorded[report.epoch] = *std::move(recorded);
+                }
+              }
               World::WorkerFacts& facts = w_.worker_facts[shared->worker];
               const bool is_stale =
                   shared->incarnation < facts.incarnation ||
@@ -487,6 +496,15 @@ void Coordinator::Heartbeat(scheduler::Heartbeat event, Reply<agent::Desired> do
                   });
             },
         .refuse = [done](const Status& status) { done(status); }});
+}
+
+std::optional<scheduler::RecordedAttempt> Coordinator::FindRecorded(RunId run, Epoch epoch) const {
+  if (!scheduler::IsLookedUp(*state, epoch)) return std::nullopt;
+  scheduler::RecordedAttempt recorded{.is_stored = w_.image.attempts.contains(epoch), .run = {}};
+  if (const auto known = w_.image.runs.find(run); known != w_.image.runs.end()) {
+    recorded.run = known->second;
+  }
+  return recorded;
 }
 
 // Without C2: what lies in the store counts as soon as it is there.
@@ -618,7 +636,8 @@ void Coordinator::Append(scheduler::Append event, std::vector<Line> lines,
   Push({.queue = kAppend,
         .decide =
             [this, shared, done](Turn& turn) {
-              const scheduler::Append& event = shared->first;
+              scheduler::Append& event = shared->first;
+              event.recorded = FindRecorded(event.run, event.epoch);
               const scheduler::Decision decision = Decide(turn, event);
               if (!decision.status.ok()) {
                 turn.releases.push_back([done, status = decision.status] { done(status); });

@@ -39,7 +39,8 @@ namespace switchyard::simulation {
   X(disk_full_lines_dropped) X(worker_disk_low) X(worker_drained) X(worker_cordoned) \
   X(exclusive_replaced) X(credits_short) X(batches_overtook) X(segments_deleted) \
   X(resent_after_restore) X(hang_detected) X(run_paused) X(run_resumed) X(run_pruned) \
-  X(sweep_paused) X(killed_by_user) X(emptied_by_deadline) X(held_after_restore)
+  X(sweep_paused) X(killed_by_user) X(emptied_by_deadline) X(held_after_restore) \
+  X(attempt_recovered) X(resumed_from_recovered) X(recovered_lines_stored) X(ended_run_back) X(unknown_run_left)
 // clang-format on
 
 enum class Point : uint8_t {

@@ -29,6 +29,7 @@ struct StoredAttempt {
   scheduler::StreamRow stream;
   std::vector<Line> lines;                            // seq 1..
   std::vector<std::pair<uint64_t, uint64_t>> chunks;  // first and last seq, ascending
+  bool is_fresh = false;                              // its first status is still to come
 };
 
 struct NewLines {

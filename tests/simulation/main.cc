@@ -165,8 +165,8 @@ bool SetMutants(const std::string& list) {
   for (const std::string& name : StrSplit(list, ',')) {
     const std::optional<uint64_t> number =
         name.size() == 3 && name[0] == 'X' ? ParseUint64(name.substr(1)) : std::nullopt;
-    if (!number || *number < 1 || *number > 42) {
-      std::fprintf(stderr, "--mutant %s: expected X01 to X42\n", name.c_str());
+    if (!number || *number < 1 || *number > 43) {
+      std::fprintf(stderr, "--mutant %s: expected X01 to X43\n", name.c_str());
       return false;
     }
     mutant::removed |= uint64_t{1} << *number;

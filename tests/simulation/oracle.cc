@@ -17,15 +17,24 @@ using scheduler::SweepState;
 
 // ---------------------------------------------------------------- rows become durable
 
+// Within a transaction order does not matter to what follows: attempts that come back, lines, and
+// then the rest.
+std::vector<const Row*> World::InOrder(const Group& group) const {
+  std::vector<const Row*> rows;
+  for (const Row& row : group) rows.push_back(&row);
+  const auto rank = [this](const Row* row) {
+    if (std::holds_alternative<NewLines>(*row)) return 1;
+    const auto* change = std::get_if<Change>(row);
+    const auto* attempt = change == nullptr ? nullptr : std::get_if<scheduler::AttemptRow>(change);
+    return attempt != nullptr && scheduler::GenerationOf(attempt->epoch) < image.generation ? 0 : 2;
+  };
+  std::ranges::stable_sort(rows, {}, rank);
+  return rows;
+}
+
 void World::CommitRows(const Group& group) {
   std::set<Epoch> ended;
-  // Within a transaction order does not matter to what follows: lines first.
-  for (const Row& row : group) {
-    if (std::holds_alternative<NewLines>(row)) ApplyRow(row, &ended);
-  }
-  for (const Row& row : group) {
-    if (!std::holds_alternative<NewLines>(row)) ApplyRow(row, &ended);
-  }
+  for (const Row* row : InOrder(group)) ApplyRow(*row, &ended);
   ++image.tail;
   for (const Row& row : group) {
     const auto* change = std::get_if<Change>(&row);
@@ -92,6 +101,7 @@ void World::ApplyRow(const Row& row, std::set<Epoch>* ended) {
       }
     }
     attempt.lines.insert(attempt.lines.end(), lines->lines.begin(), lines->lines.end());
+    if (!is_replay && attempt_facts[lines->epoch].is_recovered) See(Point::recovered_lines_stored);
     attempt.chunks.emplace_back(lines->first_seq, attempt.lines.size());
     return;
   }
@@ -159,26 +169,11 @@ void World::ApplyRow(const Row& row, std::set<Epoch>* ended) {
   } else if (const auto* link = std::get_if<scheduler::LinkRow>(&change)) {
     image.links.push_back(*link);
   } else if (const auto* attempt = std::get_if<scheduler::AttemptRow>(&change)) {
-    if (!is_replay) {
-      if (attempt->epoch <= last_assigned) {
-        fail("S6", StrCat("epoch ", attempt->epoch.value, " after ", last_assigned.value));
-      }
-      last_assigned = std::max(last_assigned, attempt->epoch);
-      if (attempt->resume_epoch.value != 0) {
-        const auto& of_run = image.checkpoints[attempt->run];
-        const auto found = of_run.find({attempt->resume_epoch, attempt->resume_step});
-        if (found == of_run.end() ||
-            found->second.state != scheduler::CheckpointState::kPublished) {
-          fail("S14", StrCat("attempt ", attempt->epoch.value, " resumes from ",
-                             attempt->resume_path, ", which is not published"));
-        }
-        const auto before = image.attempts.find(attempt->resume_epoch);
-        if (before != image.attempts.end() && before->second.row.worker != attempt->worker) {
-          See(Point::resumed_on_other_worker);
-        }
-      }
-    }
+    const bool is_earlier = scheduler::GenerationOf(attempt->epoch) < image.generation;
+    if (!is_replay && is_earlier) CheckRecovered(*attempt);
+    if (!is_replay && !is_earlier) CheckAssigned(*attempt);
     StoredAttempt& stored = image.attempts[attempt->epoch];
+    stored.is_fresh = true;
     stored.row = *attempt;
     stored.status.epoch = attempt->epoch;
     image.last_epoch = std::max(image.last_epoch, attempt->epoch.value);
@@ -199,6 +194,13 @@ void World::ApplyRow(const Row& row, std::set<Epoch>* ended) {
         !image.runs.at(attempt.row.run).second.cancel_req) {
       fail("S28", StrCat("attempt ", status->epoch.value, " is cancelled and nobody asked for it"));
     }
+    const bool is_recovered =
+        attempt.is_fresh && scheduler::GenerationOf(status->epoch) < image.generation;
+    if (is_recovered && status->state != AttemptState::kLost) {
+      fail("S3", StrCat("attempt ", status->epoch.value, " of an earlier generation begins as ",
+                        Name(status->state)));
+    }
+    attempt.is_fresh = false;
     const bool has_ended = IsTerminal(status->state) && !IsTerminal(stored.state);
     if (!is_replay && status->state == AttemptState::kStopping && stored.state != status->state &&
         IsTerminal(attempt.member.state)) {
@@ -288,6 +290,40 @@ void World::ApplyRow(const Row& row, std::set<Epoch>* ended) {
   } else if (const auto* worker = std::get_if<scheduler::WorkerRow>(&change)) {
     image.workers[worker->id] = *worker;
   }
+}
+
+// S6, S14.
+void World::CheckAssigned(const scheduler::AttemptRow& row) {
+  if (row.epoch <= last_assigned) {
+    Fail("S6", StrCat("epoch ", row.epoch.value, " after ", last_assigned.value));
+  }
+  last_assigned = std::max(last_assigned, row.epoch);
+  attempt_facts[row.epoch].assigned = row;
+  if (row.resume_epoch.value == 0) return;
+  const auto& of_run = image.checkpoints[row.run];
+  const auto found = of_run.find({row.resume_epoch, row.resume_step});
+  if (found == of_run.end() || found->second.state != scheduler::CheckpointState::kPublished) {
+    Fail("S14", StrCat("attempt ", row.epoch.value, " resumes from ", row.resume_path,
+                       ", which is not published"));
+  }
+  const auto before = image.attempts.find(row.resume_epoch);
+  if (before != image.attempts.end() && before->second.row.worker != row.worker) {
+    See(Point::resumed_on_other_worker);
+  }
+}
+
+// S2, S6 of an attempt that comes back after a restore: as it was once assigned, and not there yet.
+void World::CheckRecovered(const scheduler::AttemptRow& row) {
+  See(Point::attempt_recovered);
+  AttemptFacts& facts = attempt_facts[row.epoch];
+  if (!facts.assigned.has_value() || facts.assigned->run != row.run ||
+      facts.assigned->worker != row.worker || facts.assigned->ordinal != row.ordinal) {
+    Fail("S2", StrCat("attempt ", row.epoch.value, " comes back as it never was assigned"));
+  }
+  if (image.attempts.contains(row.epoch)) {
+    Fail("S6", StrCat("attempt ", row.epoch.value, " comes back and is there"));
+  }
+  facts.is_recovered = true;
 }
 
 // S13 of a checkpoint whose line has just been stored. One that is published and at once superseded
@@ -538,67 +574,92 @@ void World::CheckEnd() {
                           Describe(run.second.current_epoch)));
       }
     }
-    // S12: the canonical curve has each step once.
-    std::vector<results::AttemptStart> starts;
-    for (const auto& [epoch, attempt] : image.attempts) {
-      if (attempt.row.run != id) continue;
-      starts.push_back({.epoch = epoch,
-                        .ordinal = attempt.row.ordinal,
-                        .is_reported = attempt.status.start_reported,
-                        .resumed_epoch = attempt.status.resumed_epoch,
-                        .resumed_step = attempt.status.resumed_step});
-    }
-    std::map<uint64_t, uint32_t> steps;
-    uint64_t newest = 0;
-    bool is_excused = false;
-    for (const results::Segment& segment :
-         results::CanonicalSegments(starts, results::CanonicalHead(starts))) {
-      const StoredAttempt& attempt = image.attempts.at(segment.epoch);
-      // What it resumed from lies before this one's own points.
-      const uint64_t from = attempt.status.resumed_step;
-      // Its own lines, or those of the attempt that it goes on from, were lost with a restore.
-      is_excused |= attempt_facts[segment.epoch].is_rewound;
-      const Epoch before = attempt.status.resumed_epoch;
-      is_excused |= !image.attempts.contains(before) && attempt_facts[before].is_rewound;
-      for (const Line& line : attempt.lines) {
-        if (line.kind != LineKind::kMetric || line.step > segment.step_max) continue;
-        if (line.step <= from) {
-          Fail("S12", StrCat("attempt ", segment.epoch.value, " repeats step ", line.step));
-        }
-        ++steps[line.step];
-        newest = std::max(newest, line.step);
+    CheckCurve(id);
+  }
+  for (const auto& host : hosts) CheckDisk(*host);
+}
+
+// A restore took lines of it from the record, and no disk has them any more.
+bool World::IsGone(Epoch epoch) {
+  const AttemptFacts& facts = attempt_facts[epoch];
+  if (!facts.is_rewound || !facts.assigned.has_value()) return false;
+  const auto stored = image.attempts.find(epoch);
+  const uint64_t lines = stored == image.attempts.end() ? 0 : stored->second.lines.size();
+  return lines < facts.emitted.size() && has_lost(*facts.assigned);
+}
+
+// S12: the canonical curve has each step once.
+void World::CheckCurve(RunId id) {
+  std::vector<results::AttemptStart> starts;
+  for (const auto& [epoch, attempt] : image.attempts) {
+    if (attempt.row.run != id) continue;
+    starts.push_back({.epoch = epoch,
+                      .ordinal = attempt.row.ordinal,
+                      .is_reported = attempt.status.start_reported,
+                      .resumed_epoch = attempt.status.resumed_epoch,
+                      .resumed_step = attempt.status.resumed_step});
+  }
+  std::map<uint64_t, uint32_t> steps;
+  uint64_t newest = 0;
+  bool is_excused = false;
+  for (const results::Segment& segment :
+       results::CanonicalSegments(starts, results::CanonicalHead(starts))) {
+    const StoredAttempt& attempt = image.attempts.at(segment.epoch);
+    // What it resumed from lies before this one's own points.
+    const uint64_t from = attempt.status.resumed_step;
+    const Epoch before = attempt.status.resumed_epoch;
+    is_excused |= IsGone(segment.epoch) || (!image.attempts.contains(before) && IsGone(before));
+    if (attempt_facts[before].is_recovered) See(Point::resumed_from_recovered);
+    for (const Line& line : attempt.lines) {
+      if (line.kind != LineKind::kMetric || line.step > segment.step_max) continue;
+      if (line.step <= from) {
+        Fail("S12", StrCat("attempt ", segment.epoch.value, " repeats step ", line.step));
       }
-    }
-    for (uint64_t step = 1; step <= newest && !is_excused; ++step) {
-      if (steps[step] != 1) {
-        Fail("S12", StrCat("the curve of run ", id.value.ToString(), " has step ", step, " ",
-                           steps[step], " times"));
-        break;
-      }
-    }
-    if (run.second.state == RunState::kSucceeded && newest != run.first.steps_total &&
-        !is_excused) {
-      Fail("S12", StrCat("a run of ", run.first.steps_total, " steps succeeded with ", newest));
+      ++steps[line.step];
+      newest = std::max(newest, line.step);
     }
   }
-  for (const auto& host : hosts) {
-    for (const Trainer* trainer : host->live) {
-      const auto attempt = image.attempts.find(Epoch{trainer->key().epoch});
-      if (attempt == image.attempts.end() || IsTerminal(attempt->second.status.state)) {
-        Fail("S8", StrCat("the trainer of ", trainer->key().epoch, ", which has ended, runs on"));
-      }
+  for (uint64_t step = 1; step <= newest && !is_excused; ++step) {
+    if (steps[step] != 1) {
+      Fail("S12", StrCat("the curve of run ", id.value.ToString(), " has step ", step, " ",
+                         steps[step], " times"));
+      break;
     }
-    if (host->agent.state && !host->agent.IsSpooled()) {
-      Fail("L1", StrCat("host ", host->index, " has lines that were never sent"));
+  }
+  const auto& [row, status] = image.runs.at(id);
+  if (status.state == RunState::kSucceeded && newest != row.steps_total && !is_excused) {
+    Fail("S12", StrCat("a run of ", row.steps_total, " steps succeeded with ", newest));
+  }
+}
+
+// What is on the disk of a host has come into the record, and nobody runs on.
+void World::CheckDisk(Host& host) {
+  for (const Trainer* trainer : host.live) {
+    const auto attempt = image.attempts.find(Epoch{trainer->key().epoch});
+    if (attempt == image.attempts.end() || IsTerminal(attempt->second.status.state)) {
+      Fail("S8", StrCat("the trainer of ", trainer->key().epoch, ", which has ended, runs on"));
     }
-    for (const auto& [key, dir] : host->dirs) {
-      const auto attempt = image.attempts.find(Epoch{key.epoch});
-      if (attempt == image.attempts.end() || attempt->second.stream.sealed) continue;
-      if (dir.has_lost_lines || host->FindTrainer(key) != nullptr) continue;
-      if (attempt->second.lines.size() < dir.lines.size()) {
-        Fail("S9", StrCat("attempt ", key.epoch, " emitted ", dir.lines.size(), " lines, stored ",
-                          attempt->second.lines.size()));
+  }
+  if (host.agent.state && !host.agent.IsSpooled()) {
+    Fail("L1", StrCat("host ", host.index, " has lines that were never sent"));
+  }
+  for (const auto& [key, dir] : host.dirs) {
+    const auto attempt = image.attempts.find(Epoch{key.epoch});
+    if (attempt == image.attempts.end()) {
+      if (!image.runs.contains({*Uuid::Parse(dir.run_id)})) {
+        See(Point::unknown_run_left);
+      } else {
+        Fail("S9", StrCat("host ", host.index, " has ", dir.lines.size(), " lines of attempt ",
+                          key.epoch, ", of which the record knows the run alone"));
       }
+      continue;
+    }
+    if (attempt->second.stream.sealed || dir.has_lost_lines || host.FindTrainer(key) != nullptr) {
+      continue;
+    }
+    if (attempt->second.lines.size() < dir.lines.size()) {
+      Fail("S9", StrCat("attempt ", key.epoch, " emitted ", dir.lines.size(), " lines, stored ",
+                        attempt->second.lines.size()));
     }
   }
 }

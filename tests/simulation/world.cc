@@ -111,17 +111,12 @@ void World::LoseTail(uint64_t groups) {
   std::map<Epoch, uint64_t> had;
   for (const auto& [epoch, attempt] : image.attempts) had[epoch] = attempt.lines.size();
   image = checkpointed;
+  image.generation = generation;
   for (const Group& group : wal) {
-    for (const Row& row : group) {
-      if (std::holds_alternative<NewLines>(row)) ApplyRow(row, nullptr);
-    }
-    for (const Row& row : group) {
-      if (!std::holds_alternative<NewLines>(row)) ApplyRow(row, nullptr);
-    }
+    for (const Row* row : InOrder(group)) ApplyRow(*row, nullptr);
     ++image.tail;
   }
   image.boot = boot;
-  image.generation = generation;
   for (const auto& [epoch, lines] : had) {
     const auto kept = image.attempts.find(epoch);
     if (kept == image.attempts.end() || kept->second.lines.size() < lines) {
@@ -302,6 +297,34 @@ Trainer* World::PickTrainer(uint64_t arg) {
   return alive.empty() ? nullptr : alive[arg % alive.size()];
 }
 
+// The newest one of a run matters most. Nil: there is none.
+RunId World::DamageCheckpoint(uint64_t arg) {
+  std::vector<CheckpointFile*> files;
+  for (auto& [store, paths] : stores) {
+    for (auto& [path, file] : paths) files.push_back(&file);
+  }
+  if (files.empty()) return {};
+  CheckpointFile* chosen = files[arg % files.size()];
+  for (CheckpointFile* file : files) {
+    if (file->run == chosen->run && file->epoch >= chosen->epoch) chosen = file;
+  }
+  chosen->is_damaged = true;
+  return chosen->run;
+}
+
+void World::RestoreAndStart(uint64_t arg, Nanos down) {
+  if (!backup.has_value() || !coordinator.process.is_alive()) return;
+  coordinator.Kill();
+  RestoreBackup();
+  // One of those that are forgotten is slow to leave its slot.
+  if (Trainer* trainer = PickTrainer(arg >> 24); trainer != nullptr && (arg >> 20) % 4 == 0) {
+    trainer->slow_exit = (65 + (arg >> 32) % 60) * kSec;
+  }
+  engine.At(engine.now() + down, [this] {
+    if (!coordinator.process.is_alive()) coordinator.Boot();
+  });
+}
+
 void World::Inject(const Fault& fault) {
   if (has_quiet) return;
   Trace("fault ", fault.ToString());
@@ -323,14 +346,21 @@ void World::Inject(const Fault& fault) {
       engine.At(until, boot_coordinator);
       break;
     case FaultKind::coordinator_restore:
-      if (!backup.has_value() || !coordinator.process.is_alive()) break;
-      coordinator.Kill();
-      RestoreBackup();
-      // One of those that are forgotten is slow to leave its slot.
-      if (Trainer* trainer = PickTrainer(sub >> 24); trainer != nullptr && (sub >> 20) % 4 == 0) {
-        trainer->slow_exit = (65 + (sub >> 32) % 60) * kSec;
+      if ((sub >> 44) % 4 == 0) {
+        // An attempt falls back to an older checkpoint and is forgotten together with that; the
+        // next one falls back to a checkpoint of it.
+        const RunId run = DamageCheckpoint(sub);
+        for (const auto& one : hosts) {
+          for (Trainer* trainer : std::vector<Trainer*>(one->live)) {
+            if (trainer->run_ == run) trainer->Exit(0, 11);
+          }
+        }
+        engine.At(engine.now() + (45 + (sub >> 46) % 90) * kSec, [this, sub, fault] {
+          if (!has_quiet) RestoreAndStart(sub, fault.duration);
+        });
+      } else {
+        RestoreAndStart(sub, fault.duration);
       }
-      engine.At(until, boot_coordinator);
       break;
     case FaultKind::coordinator_pause:
       coordinator.Pause(fault.duration);
@@ -451,22 +481,11 @@ void World::Inject(const Fault& fault) {
       engine.At(engine.now() + 3 * kSec, boot_agent);
       break;
     }
-    case FaultKind::checkpoint_damage: {
-      std::vector<CheckpointFile*> files;
-      for (auto& [store, paths] : stores) {
-        for (auto& [path, file] : paths) files.push_back(&file);
-      }
-      // The newest of a run matters most.
-      if (!files.empty()) {
-        CheckpointFile* chosen = files[sub % files.size()];
-        for (CheckpointFile* file : files) {
-          if (file->run == chosen->run && file->epoch >= chosen->epoch) chosen = file;
-        }
-        chosen->is_damaged = true;
+    case FaultKind::checkpoint_damage:
+      if (!DamageCheckpoint(sub).value.is_nil()) {
         if (Trainer* trainer = PickTrainer(sub >> 4)) trainer->Exit(0, 11);
       }
       break;
-    }
     case FaultKind::cut_to_coordinator:
       host.cut_to_coordinator = until;
       engine.At(until, [this] { See(Point::partition_healed); });

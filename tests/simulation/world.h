@@ -188,6 +188,8 @@ class Coordinator {
   Result<agent::Desired> BuildDesired(WorkerId worker, const Echo& echo,
                                       const std::vector<scheduler::AttemptRef>& gc);
   bool HasNews(const scheduler::Worker& worker) const;
+  // As the store says it: only what is committed.
+  std::optional<scheduler::RecordedAttempt> FindRecorded(RunId run, Epoch epoch) const;
   void WakeParked();
   void EndParked();
   void RequestProposals();
@@ -515,6 +517,7 @@ class World {
   void CommitRows(const Group& group);
   // `ended`: attempts that have ended in this transaction; null: rows are only played again.
   void ApplyRow(const Row& row, std::set<Epoch>* ended);
+  std::vector<const Row*> InOrder(const Group& group) const;
   void LoseTail(uint64_t groups);
   void RestoreBackup();
   void CheckAll();
@@ -575,7 +578,9 @@ class World {
     bool has_record = false;
     Nanos lease_deadline = 0;
     uint32_t lease_intent = 0;
-    bool is_rewound = false;  // a restore took lines that had been acknowledged
+    bool is_rewound = false;    // a restore took lines that had been acknowledged
+    bool is_recovered = false;  // the record lacked it after a restore, and has it again
+    std::optional<scheduler::AttemptRow> assigned = {};
   };
   struct AckedCall {
     ClientCall call;
@@ -604,6 +609,8 @@ class World {
   void TraceLine(std::string text);
   void Setup();
   void Inject(const Fault& fault);
+  RunId DamageCheckpoint(uint64_t arg);
+  void RestoreAndStart(uint64_t arg, Nanos down);
   void EndFaults();
   void Operate();
   void Drill();
@@ -617,6 +624,11 @@ class World {
   void CheckSteps();
   bool IsSettled();
   bool has_lost(const scheduler::AttemptRow& row);
+  void CheckAssigned(const scheduler::AttemptRow& row);
+  void CheckRecovered(const scheduler::AttemptRow& row);
+  void CheckCurve(RunId id);
+  void CheckDisk(Host& host);
+  bool IsGone(Epoch epoch);
   uint64_t StateHash() const;
   Trainer* PickTrainer(uint64_t arg);
 

@@ -621,7 +621,7 @@ TEST_P(StoreSuite, RebuildsSummariesBelowAStep) {
   Commit({MakeChunk({10}, "valid/word_ppl", 1, {1, 2, 3, 4},
                     {30, 20, std::numeric_limits<double>::quiet_NaN(), 1}),
           MakeChunk({10}, "train/lr", 5, {1, 4}, {-1.2, -7.539e-05})});
-  Result<std::vector<SummaryRow>> rows = store_->RebuildSummaries(MakeRunId(1), {10}, 3);
+  Result<std::vector<SummaryRow>> rows = store_->RebuildSummaries(MakeRunId(1), Epoch{10}, 3);
   ASSERT_TRUE(rows.ok()) << rows.status().ToString();
   ASSERT_THAT(*rows, SizeIs(2));
   EXPECT_EQ((*rows)[0].series, "train/lr");
@@ -635,9 +635,68 @@ TEST_P(StoreSuite, RebuildsSummariesBelowAStep) {
   EXPECT_EQ(ppl.last_step, 3u);
   EXPECT_EQ(ppl.count, 3u);
   EXPECT_EQ(ppl.non_finite, 1u);
-  EXPECT_THAT(*store_->RebuildSummaries(MakeRunId(1), {0}, 3), IsEmpty());
+  EXPECT_THAT(*store_->RebuildSummaries(MakeRunId(1), Epoch{}, 3), IsEmpty());
   Commit({(*rows)[0], SummaryReset{.run = MakeRunId(1)}, ppl});
   ASSERT_THAT(*store_->ListSummaries(MakeRunId(1)), SizeIs(1));
+}
+
+// Protocol 10: an attempt that a restore had taken out of the record comes back: a run of two
+// attempts of one ordinal shows them in the order of their epochs, and the curve of the newer one
+// is whole through the step of the older one that it resumed from. Summaries without a head named
+// follow it.
+TEST_P(StoreSuite, TakesBackAnAttemptOfAnEarlierGeneration) {
+  CommitOneRun();
+  const Epoch lost{11};
+  const Epoch newer{uint64_t{2} << 48 | 1};
+  CommitAttempt(1, newer.value, 2);
+  Commit({AttemptStatus{
+              .epoch = newer, .start_reported = true, .resumed_epoch = lost, .resumed_step = 2},
+          MakeChunk(newer, "train/x", 1, {3, 4}, {30, 40})});
+  EXPECT_THAT(StepsOf(Curve({.run = MakeRunId(1), .series = "train/x"}).points), ElementsAre(3, 4));
+  Commit({AttemptRow{.epoch = lost, .run = MakeRunId(1), .ordinal = 2, .worker = MakeWorkerId(1)},
+          AttemptStatus{.epoch = lost, .state = AttemptState::kLost},
+          MemberRow{.epoch = lost, .worker = MakeWorkerId(1), .state = MemberState::kLost},
+          StreamRow{.epoch = lost}});
+  Commit({MakeChunk(lost, "train/x", 1, {1, 2, 3}, {1, 2, 3}),
+          AttemptStatus{.epoch = lost, .state = AttemptState::kLost, .start_reported = true},
+          StreamRow{.epoch = lost, .acked = 3, .declared_last = 3}});
+  Reopen();
+  EXPECT_THAT(StepsOf(Curve({.run = MakeRunId(1), .series = "train/x"}).points),
+              ElementsAre(1, 2, 3, 4));
+  const Result<std::vector<AttemptInfo>> attempts = store_->ListAttempts(MakeRunId(1));
+  ASSERT_TRUE(attempts.ok()) << attempts.status().ToString();
+  std::vector<uint64_t> epochs;
+  for (const AttemptInfo& attempt : *attempts) epochs.push_back(attempt.row.epoch.value);
+  EXPECT_THAT(epochs, ElementsAre(10, lost.value, newer.value));
+  const Result<std::vector<SummaryRow>> rows =
+      store_->RebuildSummaries(MakeRunId(1), std::nullopt, 100);
+  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  ASSERT_THAT(*rows, SizeIs(1));
+  EXPECT_EQ((*rows)[0].count, 4u);
+  EXPECT_EQ((*rows)[0].last, 40);
+}
+
+// What the record says of an attempt and its run, also of one that has ended.
+TEST_P(StoreSuite, SaysWhatIsRecorded) {
+  CommitOneRun();
+  Commit({RunStatus{.id = MakeRunId(1), .state = RunState::kCancelled, .current_epoch = {10}}});
+  Reopen();
+  Result<RecordedAttempt> recorded = store_->FindRecorded(MakeRunId(1), {10});
+  ASSERT_TRUE(recorded.ok()) << recorded.status().ToString();
+  EXPECT_TRUE(recorded->is_stored);
+  ASSERT_TRUE(recorded->run.has_value());
+  EXPECT_EQ(recorded->run->first.id, MakeRunId(1));
+  EXPECT_EQ(recorded->run->first.run_key, MakeRun(1, 1).run_key);
+  EXPECT_EQ(recorded->run->first.spec, "");
+  EXPECT_EQ(recorded->run->second.state, RunState::kCancelled);
+  recorded = store_->FindRecorded(MakeRunId(1), {11});
+  ASSERT_TRUE(recorded.ok());
+  EXPECT_FALSE(recorded->is_stored);
+  EXPECT_TRUE(recorded->run.has_value());
+  recorded = store_->FindRecorded(MakeRunId(2), {11});
+  ASSERT_TRUE(recorded.ok());
+  EXPECT_FALSE(recorded->is_stored);
+  EXPECT_FALSE(recorded->run.has_value());
 }
 
 // Runs of a sweep come by number over pages, filtered by state, with a total that needs no scan.

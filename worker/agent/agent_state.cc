@@ -334,8 +334,11 @@ Actions AgentState::OnDrain(uint64_t grace_ms, uint64_t now_ns) {
   actions.heartbeat = true;
   draining_ = true;
   for (auto& [key, record] : records_) {
-    if (!record.is_live() || record.intent >= Intent::kDrain) continue;
-    RaiseStop(record, Intent::kDrain, grace_ms, now_ns, &actions);
+    if (!record.is_live()) continue;
+    const bool is_earlier =
+        record.stop_at_ns == 0 || SaturatingAdd(now_ns, grace_ms * kNsPerMs) < record.stop_at_ns;
+    if (record.intent >= Intent::kDrain && !is_earlier) continue;
+    RaiseStop(record, std::max(record.intent, Intent::kDrain), grace_ms, now_ns, &actions);
   }
   return actions;
 }

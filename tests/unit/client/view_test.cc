@@ -15,6 +15,7 @@
 #include "client/output/text.h"
 #include "client/selector.h"
 #include "common/base/strings.h"
+#include "switchyard/v1/run_service.pb.h"
 
 namespace switchyard::client {
 namespace {
@@ -345,6 +346,20 @@ TEST(Completion, CoversThreeShells) {
   EXPECT_NE(CompletionScript("zsh", verbs).find("'ls:List what'\\''s live'"), std::string::npos);
   EXPECT_NE(CompletionScript("fish", verbs).find("-a ls"), std::string::npos);
   EXPECT_EQ(CompletionScript("tcsh", verbs), "");
+}
+
+// Protocol 3: after a restore two attempts of a run may share an ordinal; they are told apart.
+TEST(Attempts, AnOrdinalThatIsSharedNamesTheNewerOne) {
+  v1::RunDetail run;
+  for (const auto& [ordinal, epoch] :
+       std::vector<std::pair<uint32_t, uint64_t>>{{1, 10}, {2, 11}, {2, 20}}) {
+    v1::Attempt* attempt = run.add_attempts();
+    attempt->set_ordinal(ordinal);
+    attempt->set_epoch(epoch);
+  }
+  EXPECT_EQ(AttemptText(run, run.attempts(0)), "1");
+  EXPECT_EQ(AttemptText(run, run.attempts(1)), "2@11");
+  EXPECT_EQ(AttemptText(run, run.attempts(2)), "2");
 }
 
 // What a search has stopped is not called cancelled; while the sweep lives some may be paused.

@@ -105,9 +105,12 @@ class FaultyStore final : public store::Store {
   Result<scheduler::IdemRow> FindIdem(std::string_view request_id, int64_t now_ms) override {
     return inner_->FindIdem(request_id, now_ms);
   }
-  Result<std::vector<scheduler::SummaryRow>> RebuildSummaries(RunId run, Epoch head,
+  Result<std::vector<scheduler::SummaryRow>> RebuildSummaries(RunId run, std::optional<Epoch> head,
                                                               uint64_t step) override {
     return inner_->RebuildSummaries(run, head, step);
+  }
+  Result<scheduler::RecordedAttempt> FindRecorded(RunId run, Epoch epoch) override {
+    return inner_->FindRecorded(run, epoch);
   }
   Result<bool> IsSweepNameTaken(std::string_view name) override {
     return inner_->IsSweepNameTaken(name);

@@ -179,6 +179,22 @@ TEST(Workers, DrainAndUndrain) {
   EXPECT_EQ(std::get<ScheduleAnswer>(world.Place().answer).placed, 1u);
 }
 
+// L5: a worker is drained with a deadline while its attempt is being cancelled with more time: it
+// is still cancelled, and by the earlier end. A later one changes nothing.
+TEST(Workers, ADrainShortensTheTimeOfACancel) {
+  World world = World::Running();
+  Steer(world, Verb::kCancel);
+  EXPECT_EQ(WantedOf(world.state(), World::Worker(1))[0].grace_ms, kGraceMs);
+  SteerWorker drain{.worker = World::Worker(1), .verb = WorkerVerb::kDrain, .deadline_ms = 5000};
+  const Decision decision = world.Do(drain);
+  EXPECT_EQ(ChangesOf<WantChanged>(decision).size(), 1u) << "its worker is told";
+  EXPECT_EQ(world.AttemptOf(kRun).status.intent, Intent::kCancel);
+  EXPECT_EQ(world.AttemptOf(kRun).status.stop_reason, StopReason::kCancel);
+  EXPECT_EQ(WantedOf(world.state(), World::Worker(1))[0].grace_ms, 5000u);
+  drain.deadline_ms = 20'000;
+  EXPECT_TRUE(ChangesOf<AttemptStatus>(world.Do(drain)).empty());
+}
+
 // W10, W11: a cordon keeps new work away and lets the rest go on.
 TEST(Workers, CordonAndUncordon) {
   World world = World::Running({}, 2);

@@ -339,6 +339,20 @@ TEST_F(AgentStateTest, DrainsAsAWhole) {
   EXPECT_TRUE(state_.IsIdle());
 }
 
+// L5: a signal leaves less time than the cancel that is under way: the attempt is still cancelled,
+// and by the earlier end.
+TEST_F(AgentStateTest, ADrainAsAWholeShortensAStopUnderWay) {
+  Run(kA);
+  Wanted wanted = Want(kA);
+  wanted.intent = Intent::kCancel;
+  Desire({wanted});
+  EXPECT_THAT(state_.OnDrain(600'000, now_).stops, IsEmpty());
+  const Actions actions = state_.OnDrain(20'000, now_);
+  ASSERT_EQ(actions.stops.size(), 1u);
+  EXPECT_EQ(actions.stops[0].intent, Intent::kCancel);
+  EXPECT_EQ(actions.stops[0].deadline_ns, now_ + 20 * kSecond);
+}
+
 // A coordinator that was restored to an older state must say anew what it is through with.
 TEST_F(AgentStateTest, KeepsPayloadsForARestoredCoordinator) {
   Run(kA);
