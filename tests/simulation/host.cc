@@ -8,8 +8,6 @@
 namespace switchyard::simulation {
 namespace {
 
-constexpr int kSigKill = 9;
-constexpr int kSigTerm = 15;
 constexpr int kCodeStopped = 75;
 constexpr int kCodeFenced = 76;
 constexpr Nanos kWatchdogPeriod = 250 * kMs;

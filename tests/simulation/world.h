@@ -30,6 +30,9 @@ class World;
 class Host;
 class Trainer;
 
+inline constexpr int kSigKill = 9;
+inline constexpr int kSigTerm = 15;
+
 // ---------------------------------------------------------------- a worker's disk
 
 struct PidFile {
@@ -362,6 +365,9 @@ class AgentShell {
   Attempt& AttemptOf(agent::AttemptKey key) {
     return attempts_.try_emplace(key, w_, h_, key).first->second;
   }
+  // Lines gather for so long before they are sent.
+  static constexpr Nanos kFlush = kSec;
+
   void Recover();
   void RecoverOne(agent::AttemptKey key, StoredRecord stored);
   agent::AttemptEnd Evaluate(agent::AttemptKey key, uint64_t launch_boot,
