@@ -578,7 +578,7 @@ TEST_P(StoreSuite, OrdersStepsThatFell) {
               ElementsAre(5, 6, 7));
   EXPECT_THAT(StepsOf(Curve({.run = MakeRunId(1), .series = "train/x", .limit = 1}).points),
               ElementsAre(1));
-  const Result<std::vector<SummaryRow>> rows = store_->RebuildSummaries(MakeRunId(1), {10}, 6);
+  const Result<std::vector<SummaryRow>> rows = store_->RebuildSummaries(MakeRunId(1), Epoch{10}, 6);
   ASSERT_TRUE(rows.ok()) << rows.status().ToString();
   EXPECT_EQ((*rows)[0].count, 7u);
   EXPECT_EQ((*rows)[0].last, 6);
