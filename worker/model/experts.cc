@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -30,7 +31,7 @@ OptionalTensor Optional(const at::Tensor& tensor) {
 }
 
 // Assignments sorted by expert. Entry p of `slots` is the flat slot n K + k that row p of the
-// sorted matrices belongs to.
+// sorted matrices belongs to; -1 is a row of zeros that fills its expert's rows up.
 struct Plan {
   std::vector<int64_t> slots;
   std::vector<int64_t> rows;     // [N K]: row of a slot, -1 = not routed
@@ -39,30 +40,42 @@ struct Plan {
   bool is_dense = false;
 };
 
-Plan MakePlan(const at::Tensor& ids, int64_t experts) {
+// A multiple of this is what `rows` rows of an expert are filled up to: at most a sixteenth more
+// beyond 128.
+int64_t RowUnit(int64_t rows) {
+  return std::max<int64_t>(8,
+                           static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows))) / 16);
+}
+
+// Whether the number of an expert's rows is one of any, or one of few. oneDNN, which computes
+// products of bfloat16, compiles code for the exact sizes of each and keeps that of the last 1,024;
+// counts that change at every step would have a quarter of a step compile.
+enum class RowCounts { kAny, kFew };
+
+Plan MakePlan(const at::Tensor& ids, int64_t experts, RowCounts counts) {
   const int64_t n = ids.size(0), k = ids.size(1);
   const auto* id = ids.const_data_ptr<int64_t>();
-  Plan plan;
-  plan.offsets.assign(static_cast<size_t>(experts) + 1, 0);
+  std::vector<int64_t> rows_of(static_cast<size_t>(experts), 0);
   for (int64_t i = 0; i < n * k; ++i) {
     TORCH_CHECK(id[i] >= -1 && id[i] < experts, "expert ", id[i], " of ", experts);
-    if (id[i] >= 0) ++plan.offsets[static_cast<size_t>(id[i]) + 1];
+    if (id[i] >= 0) ++rows_of[static_cast<size_t>(id[i])];
   }
-  for (int64_t e = 0; e < experts; ++e) {
-    plan.offsets[static_cast<size_t>(e) + 1] += plan.offsets[static_cast<size_t>(e)];
+  Plan plan;
+  plan.is_dense =
+      k == experts && std::ranges::all_of(rows_of, [&](int64_t rows) { return rows == n; });
+  plan.offsets = {0};
+  for (const int64_t rows : rows_of) {
+    const int64_t unit = counts == RowCounts::kAny || plan.is_dense ? 1 : RowUnit(rows);
+    plan.offsets.push_back(plan.offsets.back() + (rows + unit - 1) / unit * unit);
   }
   plan.rows.assign(static_cast<size_t>(n * k), -1);
-  plan.slots.resize(static_cast<size_t>(plan.offsets.back()));
+  plan.slots.assign(static_cast<size_t>(plan.offsets.back()), -1);
   std::vector<int64_t> next(plan.offsets.begin(), plan.offsets.end() - 1);
   for (int64_t i = 0; i < n * k; ++i) {
     if (id[i] < 0) continue;
     const int64_t row = next[static_cast<size_t>(id[i])]++;
     plan.rows[static_cast<size_t>(i)] = row;
     plan.slots[static_cast<size_t>(row)] = i;
-  }
-  plan.is_dense = k == experts && std::cmp_equal(plan.slots.size(), n * k);
-  for (int64_t e = 0; plan.is_dense && e < experts; ++e) {
-    plan.is_dense = plan.offsets[static_cast<size_t>(e) + 1] == (e + 1) * n;
   }
   return plan;
 }
@@ -86,9 +99,10 @@ std::vector<Block> BlocksOf(const Plan& plan) {
     const int64_t first = plan.offsets[e], rows = plan.offsets[e + 1] - first;
     if (rows == 0) continue;
     const int64_t parts = std::max<int64_t>(1, (rows + kBlockRows / 2) / kBlockRows);
+    const int64_t unit = rows % RowUnit(rows) == 0 ? RowUnit(rows) : 1;
+    const auto border = [&](int64_t i) { return first + rows / unit * i / parts * unit; };
     for (int64_t i = 0; i < parts; ++i) {
-      blocks.push_back(
-          {static_cast<int64_t>(e), first + rows * i / parts, first + rows * (i + 1) / parts});
+      blocks.push_back({static_cast<int64_t>(e), border(i), border(i + 1)});
     }
   }
   std::ranges::stable_sort(blocks, std::greater<>(), &Block::size);
@@ -148,8 +162,10 @@ at::Tensor InnerMask(const InnerDropout& dropout, const Plan& plan, int64_t slot
   const int64_t per_sequence = dropout.tokens_per_sequence * slots;
   std::vector<int64_t> sequences(n), rows(n);
   for (size_t p = 0; p < n; ++p) {
-    sequences[p] = plan.slots[p] / per_sequence;
-    rows[p] = plan.slots[p] % per_sequence;
+    // A row of zeros may be masked like any other.
+    const int64_t slot = std::max<int64_t>(plan.slots[p], 0);
+    sequences[p] = slot / per_sequence;
+    rows[p] = slot % per_sequence;
   }
   return DropoutMaskRows(dropout.stream, sequences.data(), rows.data(), static_cast<int64_t>(n),
                          width);
@@ -168,7 +184,8 @@ struct MixFunction : Function<MixFunction> {
     const at::Tensor weights = weights_.contiguous();
     saved->kind = kind;
     saved->type = in_bfloat16 ? at::kBFloat16 : x.scalar_type();
-    saved->plan = MakePlan(ids, w_in.size(0));
+    saved->plan = MakePlan(ids, w_in.size(0),
+                           saved->type == at::kBFloat16 ? RowCounts::kFew : RowCounts::kAny);
     const Plan& plan = saved->plan;
     const auto options = x.options().dtype(saved->type);
     const int64_t N = x.size(0), D = x.size(1), K = ids.size(1);
@@ -193,7 +210,12 @@ struct MixFunction : Function<MixFunction> {
     RunTasks(blocks.size(), [&](size_t i) {
       const auto [e, begin, end] = blocks[i];
       for (int64_t p = begin; p < end && !plan.is_dense; ++p) {
-        k.narrow(from[plan.slots[static_cast<size_t>(p)] / K], gathered[p], D);
+        const int64_t slot = plan.slots[static_cast<size_t>(p)];
+        if (slot >= 0) {
+          k.narrow(from[slot / K], gathered[p], D);
+        } else {
+          Slice(sorted, p, p + 1).zero_();
+        }
       }
       at::Tensor he = Slice(hidden, begin, end);
       at::mm_out(he, ExpertInput(sorted, plan, blocks[i]), in[e].t());
@@ -263,6 +285,10 @@ struct MixFunction : Function<MixFunction> {
     const bool wide = weights.scalar_type() == at::kDouble;
     const auto weigh = [&](int64_t p) {
       const int64_t slot = plan.slots[static_cast<size_t>(p)];
+      if (slot < 0) {
+        Slice(dy, p, p + 1).zero_();
+        return;
+      }
       const double weight =
           wide ? weights.const_data_ptr<double>()[slot] : weights.const_data_ptr<float>()[slot];
       const double dot = k.expert_grad(grad[slot / K], rows_y[p], weight, rows_dy[p], D);
@@ -374,7 +400,7 @@ at::Tensor MixByAten(const at::Tensor& x, const Assignment& assignment, const Ex
   const at::Tensor& ids = assignment.expert_ids;
   const int64_t N = x.size(0), D = x.size(1), K = ids.size(1), E = experts.w_in.size(0);
   const int64_t F = experts.w_out.size(2);
-  const Plan plan = MakePlan(ids.cpu().contiguous(), E);
+  const Plan plan = MakePlan(ids.cpu().contiguous(), E, RowCounts::kAny);
   const auto P = static_cast<int64_t>(plan.slots.size());
   std::vector<int64_t> sizes(static_cast<size_t>(E));
   for (size_t e = 0; e < sizes.size(); ++e) sizes[e] = plan.offsets[e + 1] - plan.offsets[e];

@@ -57,6 +57,12 @@ at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& si
 at::Tensor CrossEntropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                         const at::Tensor& targets, Products products, int64_t chunk_elements = 0);
 
+// softmax(q k^T scale) v, each row over itself and the rows before it: q and k [B, H, T, D], v
+// [B, H, T, V], in any strides; [B, H, T, V]. Memory is linear in T: scores exist for some rows of
+// some heads at a time, and again in the backward pass.
+at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           double scale);
+
 struct RelativeAttentionInput {
   at::Tensor q;  // [B, T, h, dh]
   at::Tensor k;  // [B, S, h, dh], the S - T memory positions first

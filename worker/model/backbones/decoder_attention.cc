@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <optional>
 
 #include <ATen/ATen.h>
 
@@ -24,12 +23,6 @@ struct Projection {
 // In the weights' type, also where `x` came out of products in a narrower one.
 at::Tensor Normed(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return RmsNorm(x.to(weight.scalar_type()), weight, eps).to(x.scalar_type());
-}
-
-at::Tensor Causal(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                  std::optional<double> scale) {
-  return at::scaled_dot_product_attention(q, k, v, {}, /*dropout_p=*/0.0, /*is_causal=*/true,
-                                          scale);
 }
 
 // Heads of queries in groups that share a key and a value.
@@ -78,7 +71,8 @@ class GroupedAttention final : public DecoderAttention {
       k = k.repeat_interleave(heads_ / kv_heads_, 1);
       v = v.repeat_interleave(heads_ / kv_heads_, 1);
     }
-    const at::Tensor mixed = Causal(q, k, v, std::nullopt);
+    const at::Tensor mixed =
+        CausalAttention(q, k, v, 1.0 / std::sqrt(static_cast<double>(head_dim_)));
     return Linear(mixed.transpose(1, 2).reshape({B, T, heads_ * head_dim_}), o_.weight, o_.bias,
                   products_)
         .to(x.scalar_type());
@@ -157,7 +151,7 @@ class LatentAttention final : public DecoderAttention {
     const at::Tensor k =
         at::cat({kv.narrow(3, 0, nope_), k_turned.expand({B, heads_, T, rope_})}, 3);
     const double scale = rotary->score_factor() / std::sqrt(static_cast<double>(nope_ + rope_));
-    const at::Tensor mixed = Causal(q, k, kv.narrow(3, nope_, value_), scale);
+    const at::Tensor mixed = CausalAttention(q, k, kv.narrow(3, nope_, value_), scale);
     return Project(mixed.transpose(1, 2).reshape({B, T, heads_ * value_}), o_).to(x.scalar_type());
   }
 

@@ -10,7 +10,7 @@ namespace switchyard::model {
 // computed in (float for float and bfloat16, double for double).
 struct TypedKernels {
   // p[j] = softmax over j in [lo, hi) of (ac[j] + bd[j]) * scale, 0 elsewhere in [0, n). `p` may be
-  // `ac`. `bd` is the row already shifted, read in [lo, hi) only.
+  // `ac`. `bd` is the row already shifted, read in [lo, hi) only; null counts as zeros.
   void (*rel_softmax)(const void* ac, const void* bd, void* p, int64_t lo, int64_t hi, int64_t n,
                       double scale);
   // dp[j] <- p[j] * (dp[j] - sum_i p[i] dp[i]) * scale in [lo, hi), 0 elsewhere in [0, n).

@@ -1,9 +1,11 @@
 // Attention, dropout, cross-entropy and experts, each against plain loops, an oracle, or numbers
 // worked out by hand.
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -150,6 +152,42 @@ TEST(RelativeAttention, NarrowTypesFollowTheWideOne) {
     const at::Tensor narrow = RelativeAttention(
         {.q = q.to(type), .k = k.to(type), .v = v.to(type), .r = r.to(type), .u = uf, .w = uf});
     EXPECT_LT(Distance(narrow.to(at::kDouble), wide), limit) << type;
+  }
+}
+
+// Value and gradients of attention in blocks equal the whole matrix's, whatever of rows and heads
+// is left over at the end, and whatever the strides; nothing later than a row is seen.
+TEST(CausalAttention, BlocksEqualTheWholeMatrix) {
+  for (const auto& [B, H, T] :
+       {std::tuple{2, 3, 300}, std::tuple{1, 1, 1}, std::tuple{1, 8, 128}, std::tuple{1, 5, 129}}) {
+    at::Tensor q = Normal({B, T, H, 6}, 1).transpose(1, 2).detach(),
+               k = Normal({B, T, H, 6}, 2).transpose(1, 2).detach(), v = Normal({B, H, T, 4}, 3);
+    for (at::Tensor* t : {&q, &k, &v}) t->set_requires_grad(true);
+    const at::Tensor g = Normal({B, H, T, 4}, 4);
+    const at::Tensor later = at::ones({T, T}, at::kBool).triu(1);
+    const auto whole =
+        at::softmax((at::matmul(q, k.transpose(2, 3)) * 0.4).masked_fill(later, -INFINITY), 3);
+    const at::Tensor expected = at::matmul(whole, v);
+    (expected * g).sum().backward();
+    std::vector<at::Tensor> wanted;
+    for (const at::Tensor* t : {&q, &k, &v}) {
+      wanted.push_back(t->grad().clone());
+      t->mutable_grad().reset();
+    }
+    const at::Tensor result = CausalAttention(q, k, v, 0.4);
+    EXPECT_LT(Distance(result, expected), 1e-12);
+    (result * g).sum().backward();
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const at::Tensor got = std::array{q, k, v}[i].grad();
+      EXPECT_LT(Distance(got, wanted[i]), 1e-11) << T << " " << i;
+    }
+    for (const auto& [type, limit] : {std::pair{at::kFloat, 2e-5}, std::pair{at::kBFloat16, 0.1}}) {
+      const at::Tensor narrow = CausalAttention(q.to(type), k.to(type), v.to(type), 0.4);
+      EXPECT_LT(Distance(narrow.to(at::kDouble), expected), limit) << type;
+    }
+    const at::Tensor tail = at::cat({k.narrow(2, 0, T - 1), k.narrow(2, T - 1, 1) + 1}, 2);
+    EXPECT_TRUE(at::equal(CausalAttention(q, tail, v, 0.4).narrow(2, 0, T - 1),
+                          result.narrow(2, 0, T - 1)));
   }
 }
 
@@ -337,6 +375,42 @@ TEST(MixExperts, NarrowTypesFollowTheWideOne) {
     EXPECT_LT(Distance(half.to(at::kDouble), wide), 2e-2 * size);
     half.sum().backward();
     EXPECT_EQ(experts.w_in.grad().scalar_type(), at::kFloat);
+  }
+}
+
+// Experts' rows are filled up with zeros for products of bfloat16; no value or gradient shows it,
+// whatever the counts: none, one, a few more than a round number, many.
+TEST(MixExperts, FilledUpRowsCountForNothing) {
+  const std::vector<int64_t> counts = {1, 0, 7, 129, 300, 33};
+  std::vector<int64_t> chosen;
+  for (size_t e = 0; e < counts.size(); ++e) {
+    chosen.insert(chosen.end(), static_cast<size_t>(counts[e]), static_cast<int64_t>(e));
+  }
+  const auto N = static_cast<int64_t>(chosen.size());
+  const at::Tensor ids =
+      at::tensor(chosen, at::kLong).index_select(0, at::arange(N - 1, -1, -1)).unsqueeze(1);
+  for (const auto kind :
+       {FeedForwardKind::kRelu, FeedForwardKind::kSwiglu, FeedForwardKind::kGelu}) {
+    std::vector<std::vector<at::Tensor>> results;
+    for (const bool is_reference : {false, true}) {
+      const Experts experts = ExpertsOf(kind, 6, 16, 24, at::kFloat);
+      at::Tensor x = Normal({N, 16}, 1).to(at::kFloat), weights = Normal({N, 1}, 2).to(at::kFloat);
+      x.set_requires_grad(true);
+      weights.set_requires_grad(true);
+      auto* const mix = is_reference ? &MixExpertsReference : &MixExperts;
+      const at::Tensor y = mix(x, {ids, weights}, experts, {}, Products::kBfloat16);
+      (y * Normal({N, 16}, 3).to(at::kFloat)).sum().backward();
+      results.push_back(
+          {y.detach(), x.grad(), weights.grad(), experts.w_in.grad(), experts.w_out.grad()});
+      if (kind == FeedForwardKind::kRelu) {
+        results.back().push_back(experts.b_in.grad());
+        results.back().push_back(experts.b_out.grad());
+      }
+    }
+    for (size_t i = 0; i < results[0].size(); ++i) {
+      const double size = results[1][i].abs().max().item<double>();
+      EXPECT_LT(Distance(results[0][i], results[1][i]), 2e-2 * size) << i;
+    }
   }
 }
 
