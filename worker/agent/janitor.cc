@@ -1,7 +1,13 @@
 #include "worker/agent/janitor.h"
 
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <utility>
+
 #include "common/base/clock.h"
-#include "common/base/file.h"
 #include "common/base/log.h"
 
 namespace switchyard::agent {
@@ -13,43 +19,65 @@ constexpr size_t kPathsMax = 20'000;
 
 }  // namespace
 
-Janitor::Janitor() : thread_([this] { Run(); }) {}
+struct Janitor::State {
+  const std::function<Status(const std::string&)> remove;
+  std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex.
+  std::deque<std::string> paths;
+  bool is_stopped = false;
+  bool has_ended = false;
+  std::atomic<int64_t> busy_until_ms = 0;
+
+  void Run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return is_stopped || !paths.empty(); });
+      if (is_stopped) break;
+      const int64_t wait_ms = busy_until_ms - MonotonicNow().ms;
+      if (wait_ms > 0 && paths.size() < kPathsMax) {
+        changed.wait_for(lock, std::chrono::milliseconds(wait_ms), [this] { return is_stopped; });
+        continue;
+      }
+      const std::string path = std::move(paths.front());
+      paths.pop_front();
+      lock.unlock();
+      if (const Status status = remove(path); !status.ok()) LogWarning(status.message());
+      lock.lock();
+    }
+    has_ended = true;
+    changed.notify_all();
+  }
+};
+
+Janitor::Janitor(std::function<Status(const std::string&)> remove)
+    : state_(new State{.remove = std::move(remove)}), thread_([state = state_] { state->Run(); }) {}
 Janitor::~Janitor() { Stop(); }
 
 void Janitor::Remove(std::string path) {
   {
-    const std::lock_guard lock(mutex_);
-    paths_.push_back(std::move(path));
+    const std::lock_guard lock(state_->mutex);
+    state_->paths.push_back(std::move(path));
   }
-  changed_.notify_one();
+  state_->changed.notify_all();
 }
 
-void Janitor::Postpone() { busy_until_ms_ = MonotonicNow().ms + kQuietMs; }
+void Janitor::Postpone() { state_->busy_until_ms = MonotonicNow().ms + kQuietMs; }
 
-void Janitor::Stop() {
+void Janitor::Stop(std::chrono::milliseconds limit) {
+  if (!thread_.joinable()) return;
+  bool has_ended = false;
   {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
+    std::unique_lock lock(state_->mutex);
+    state_->is_stopped = true;
+    state_->changed.notify_all();
+    has_ended = state_->changed.wait_for(lock, limit, [this] { return state_->has_ended; });
   }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
-}
-
-void Janitor::Run() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return stopped_ || !paths_.empty(); });
-    if (stopped_) return;
-    const int64_t wait_ms = busy_until_ms_ - MonotonicNow().ms;
-    if (wait_ms > 0 && paths_.size() < kPathsMax) {
-      changed_.wait_for(lock, std::chrono::milliseconds(wait_ms), [this] { return stopped_; });
-      continue;
-    }
-    const std::string path = std::move(paths_.front());
-    paths_.pop_front();
-    lock.unlock();
-    if (const Status status = RemoveTree(path); !status.ok()) LogWarning(status.message());
-    lock.lock();
+  if (has_ended) {
+    thread_.join();
+  } else {
+    LogWarning("a folder is still being removed; it is left as it is");
+    thread_.detach();
   }
 }
 

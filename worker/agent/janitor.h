@@ -1,12 +1,12 @@
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
-#include <cstdint>
-#include <deque>
-#include <mutex>
+#include <chrono>
+#include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+
+#include "common/base/file.h"
 
 namespace switchyard::agent {
 
@@ -15,22 +15,19 @@ namespace switchyard::agent {
 // Thread-safe.
 class Janitor {
  public:
-  Janitor();
+  // `remove` of one folder: RemoveTree, but in tests.
+  explicit Janitor(std::function<Status(const std::string&)> remove = RemoveTree);
   ~Janitor();
   void Remove(std::string path);
   // A launch just happened: deletions wait half a second more, unless too many have piled up.
   void Postpone();
-  // Ends the thread; what is left stays on disk and is found again at the next start.
-  void Stop();
+  // Ends the thread; what is left stays on disk and is found again at the next start. A deletion
+  // that does not end within `limit` (a shared file system that hangs) goes with the process.
+  void Stop(std::chrono::milliseconds limit = std::chrono::seconds(2));
 
  private:
-  void Run();
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::string> paths_;
-  bool stopped_ = false;
-  std::atomic<int64_t> busy_until_ms_ = 0;
+  struct State;
+  std::shared_ptr<State> state_;  // the thread's too
   std::thread thread_;
 };
 

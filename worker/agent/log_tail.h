@@ -24,6 +24,9 @@ class LogTail {
   };
   // The next bytes that are not acknowledged; none when there are none.
   std::optional<Chunk> Next();
+  // Frees the middle of a file that has outgrown head and tail, whether or not anybody takes what
+  // it holds: a coordinator that is away must not fill the disk. Next does so as well.
+  void Trim() { Punch(FileSize()); }
   // Bytes below `offset` are stored.
   void Acknowledge(uint64_t offset) { offset_ = offset; }
   // The trainer is gone: what something that it left behind still writes is not its output.
@@ -35,7 +38,6 @@ class LogTail {
  private:
   bool Open();
   uint64_t FileSize();
-  // Frees the middle of a file that has outgrown head and tail.
   void Punch(uint64_t size);
 
   std::string path_;

@@ -70,6 +70,8 @@ void Upload::Resend() {
 
 void Upload::Tick(uint64_t now_ns) {
   if (unsent_since_ns_ == 0 && events_.has_grown()) unsent_since_ns_ = now_ns;
+  out_.tail.Trim();
+  err_.tail.Trim();
 }
 
 void Upload::Flush() {

@@ -66,5 +66,23 @@ TEST_F(LogTailTest, KeepsHeadAndTailOfALongStream) {
   EXPECT_LT(info.st_blocks * 512, (34 << 20));
 }
 
+// Kind 15: nobody takes the output for a long time, and the trainer goes on: the disk is freed all
+// the same, and who comes later finds head and tail.
+TEST_F(LogTailTest, KeepsTheDiskFreeWithoutAReader) {
+  const std::string mebibyte(1 << 20, 'x');
+  LogTail tail(path_);
+  tail.Trim();
+  struct stat info {};
+  for (int i = 0; i < 80; ++i) {
+    Append(mebibyte);
+    tail.Trim();
+    ASSERT_EQ(stat(path_.c_str(), &info), 0);
+    EXPECT_LT(info.st_blocks * 512, (35 << 20)) << i;
+  }
+  EXPECT_EQ(tail.Next()->offset, 0u);
+  tail.Acknowledge(LogTail::kHeadBytes);
+  EXPECT_EQ(tail.Next()->offset, uint64_t{48} << 20);
+}
+
 }  // namespace
 }  // namespace switchyard::agent
