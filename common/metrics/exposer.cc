@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -53,6 +54,8 @@ struct Exposer::Impl {
   std::mutex mu;
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables;  // guarded by mu
   std::map<std::string, Page> pages;                                   // guarded by mu
+  bool has_ended = false;                                              // guarded by mu
+  std::condition_variable ended;
 
   std::string Metrics() {
     const auto start = std::chrono::steady_clock::now();
@@ -76,14 +79,14 @@ struct Exposer::Impl {
   }
 };
 
-Exposer::Exposer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Exposer::Exposer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Exposer::~Exposer() { Stop(); }
 
 Result<std::unique_ptr<Exposer>> Exposer::Start(const std::string& address,
                                                 std::shared_ptr<prometheus::Registry> registry) {
   SWITCHYARD_ASSIGN_OR_RETURN(auto host_and_port, SplitAddress(address));
   auto& [host, port] = host_and_port;
-  auto impl = std::make_unique<Impl>();
+  auto impl = std::make_shared<Impl>();
   impl->collectables.push_back(std::move(registry));
   httplib::Server& server = impl->server;
   server.new_task_queue = [] { return new httplib::ThreadPool(4); };
@@ -96,6 +99,7 @@ Result<std::unique_ptr<Exposer>> Exposer::Start(const std::string& address,
     const int yes = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   });
+  // Of the server within: it lives as long as that.
   Impl* state = impl.get();
   server.set_pre_routing_handler([](const httplib::Request& request, httplib::Response& response) {
     if (request.method == "GET") return httplib::Server::HandlerResponse::Unhandled;
@@ -130,7 +134,12 @@ Result<std::unique_ptr<Exposer>> Exposer::Start(const std::string& address,
         StrCat("cannot listen on ", address, ": the port is taken or not permitted"));
   }
   impl->address = StrCat(host == "::1" ? std::string("[::1]") : host, ":", port);
-  impl->thread = std::thread([state] { state->server.listen_after_bind(); });
+  impl->thread = std::thread([held = impl] {
+    held->server.listen_after_bind();
+    const std::lock_guard lock(held->mu);
+    held->has_ended = true;
+    held->ended.notify_all();
+  });
   // Stop() before the accept loop runs would be lost.
   while (!server.is_running()) std::this_thread::yield();
   return std::unique_ptr<Exposer>(new Exposer(std::move(impl)));
@@ -150,10 +159,22 @@ void Exposer::AddPath(const std::string& path, const std::string& content_type,
 const std::string& Exposer::address() const { return impl_->address; }
 double Exposer::last_scrape_seconds() const { return impl_->scrape_seconds; }
 
-void Exposer::Stop() {
+void Exposer::Stop(std::chrono::milliseconds limit) {
   if (!impl_->thread.joinable()) return;
   impl_->server.stop();
-  impl_->thread.join();
+  bool has_ended = false;
+  {
+    std::unique_lock lock(impl_->mu);
+    // What they refer to may go before a late request is read.
+    impl_->pages.clear();
+    impl_->collectables.clear();
+    has_ended = impl_->ended.wait_for(lock, limit, [this] { return impl_->has_ended; });
+  }
+  if (has_ended) {
+    impl_->thread.join();
+  } else {
+    impl_->thread.detach();
+  }
 }
 
 }  // namespace switchyard::metrics

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,12 +35,14 @@ class Exposer {
   const std::string& address() const;
   // Seconds that the last scrape took; 0 before the first.
   double last_scrape_seconds() const;
-  void Stop();
+  // Afterwards nothing of the owner is asked any more. A client that sends its request byte by byte
+  // is waited for at most `limit`; its thread then goes with the process.
+  void Stop(std::chrono::milliseconds limit = std::chrono::seconds(2));
 
  private:
   struct Impl;
-  explicit Exposer(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Exposer(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  // the listening thread's too
 };
 
 // process_* metrics (CPU seconds, resident and virtual memory, descriptors, start time), which

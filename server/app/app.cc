@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -221,7 +222,13 @@ Status Serve(const Config& config) {
     // Parked calls first: a call parked after the shutdown began would hold it up.
     reducer->Drain();
     SWITCHYARD_FAILPOINT("stop.drained");
+    // Beside each other, so that their waits do not add up: for a call that is under way, for a
+    // slow scraper, for a query. Queries that wait are refused.
+    std::thread exposer_stop([&] { exposer->Stop(); });
+    std::thread queries_stop([&] { queries.Stop(); });
     (*server)->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    exposer_stop.join();
+    queries_stop.join();
     SWITCHYARD_FAILPOINT("stop.server_down");
     unlink(config.socket.c_str());
   }

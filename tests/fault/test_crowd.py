@@ -1,6 +1,7 @@
 """Many at once, long readers, big answers, and a coordinator that is told to stop meanwhile."""
 import json
 import signal
+import socket
 import sqlite3
 import subprocess
 import threading
@@ -94,7 +95,7 @@ class Sqlite(unittest.TestCase):
 
 class Stop(unittest.TestCase):
     def test_stop_never_returns_while_streams_are_open(self):
-        """GR2. Three workers and a follower of output: SIGTERM ends the coordinator within 10 s and leaves no log; runs go on and come back."""
+        """GR2. Three workers, a follower of output and a scraper that hangs: SIGTERM ends the coordinator within 10 s and leaves no log; runs go on and come back."""
         cluster = Fleet(steps=400, step_ms=20, slots=1, toy={"TOY_STEP_PRINT": "100"})
         self.addCleanup(cluster.close)
         cluster.up()
@@ -106,6 +107,11 @@ class Stop(unittest.TestCase):
                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.addCleanup(follower.kill)
         self.assertTrue(follower.stdout.readline())
+        # A scraper that has begun a request and says no more.
+        host, port = json.loads((cluster.folder / "coordinator" / "ready.json").read_text())["metrics"].split(":")
+        slow = socket.create_connection((host, int(port)))
+        self.addCleanup(slow.close)
+        slow.sendall(b"GET /metrics HTT")
         start = time.monotonic()
         self.assertEqual(cluster.stop("coordinator", signal.SIGTERM, 15), 0)
         self.assertLess(time.monotonic() - start, 10)

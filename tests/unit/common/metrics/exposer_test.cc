@@ -9,7 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "common/base/strings.h"
 
@@ -19,8 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Sends `request` as it is and returns everything up to the end of the connection.
-std::string Raw(const std::string& address, const std::string& request) {
+int Connect(const std::string& address) {
   const auto port = *ParseUint64(address.substr(address.rfind(':') + 1));
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in to{};
@@ -28,6 +30,12 @@ std::string Raw(const std::string& address, const std::string& request) {
   to.sin_port = htons(static_cast<uint16_t>(port));
   inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
   EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  return fd;
+}
+
+// Sends `request` as it is and returns everything up to the end of the connection.
+std::string Raw(const std::string& address, const std::string& request) {
+  const int fd = Connect(address);
   // The server may close before it has read a hostile request.
   (void)send(fd, request.data(), request.size(), MSG_NOSIGNAL);
   std::string reply;
@@ -102,6 +110,35 @@ TEST(Exposer, TakesLoopbackAddressesOnly) {
   EXPECT_EQ(Exposer::Start("0.0.0.0:0", registry).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(Exposer::Start("127.0.0.1", registry).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(Exposer::Start("127.0.0.1:99999", registry).status().code(), Code::kInvalidArgument);
+}
+
+// GR2: a client that sends its request byte by byte, each within the time-out, holds up no stop.
+TEST_F(ExposerTest, ASlowRequestHoldsUpNoStop) {
+  const std::string address = exposer_->address();
+  exposer_->AddPath("/late", "text/plain", [] { return std::string("late"); });
+  std::atomic<bool> is_over = false;
+  std::string reply;
+  std::thread slow([&] {
+    const int fd = Connect(address);
+    const std::string request = "GET /late HTTP/1.1\r\nHost: x\r\n";
+    for (size_t i = 0; !is_over; ++i) {
+      (void)send(fd, &request[i % request.size()], 1, MSG_NOSIGNAL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    (void)send(fd, "\r\n\r\n", 4, MSG_NOSIGNAL);
+    char buffer[256];
+    const ssize_t got = recv(fd, buffer, sizeof(buffer), 0);
+    if (got > 0) reply.assign(buffer, static_cast<size_t>(got));
+    close(fd);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const auto start = std::chrono::steady_clock::now();
+  exposer_->Stop(std::chrono::milliseconds(300));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+  is_over = true;
+  slow.join();
+  // The owner is not asked any more.
+  EXPECT_EQ(reply.find("late"), std::string::npos) << reply;
 }
 
 // A taken port is an error at start, not a silent second listener.
