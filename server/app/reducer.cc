@@ -449,7 +449,9 @@ void Reducer::BeforeApply(const scheduler::Decision& decision) {
       const scheduler::Attempt* known = state_.FindAttempt(observed->epoch);
       if (known != nullptr) documents_.erase(known->row.run);
     } else if (const auto* stream = std::get_if<scheduler::StreamRow>(&change)) {
-      if (stream->sealed) durable_.erase(stream->epoch);
+      if (!stream->sealed) continue;
+      durable_.erase(stream->epoch);
+      kinds_.Forget(stream->epoch, stream->rank);
     }
   }
 }

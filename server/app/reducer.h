@@ -19,6 +19,7 @@
 #include "server/app/ballast.h"
 #include "server/app/inbox.h"
 #include "server/app/query_pool.h"
+#include "server/app/series_kinds.h"
 #include "server/app/strategies.h"
 #include "server/metrics/families.h"
 #include "server/metrics/live_runs.h"
@@ -214,6 +215,7 @@ class Reducer final : public api::Core {
   std::map<WorkerId, scheduler::WorkerContact> contacts_before_;  // that the group has changed
   std::set<WorkerId> woken_;
   std::map<Epoch, uint64_t> durable_;
+  SeriesKinds kinds_;
   std::map<RunId, store::RunDocument> documents_;
   std::map<WorkerId, Parked> parked_;
   std::map<SweepId, std::shared_ptr<const api::Expansion>> expansions_;

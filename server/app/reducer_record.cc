@@ -294,6 +294,10 @@ void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> don
        .decide =
            [this, shared, done](Turn& turn) {
              const api::AppendInput& input = *shared;
+             if (const Status status = kinds_.Check(input.batch->chunks); !status.ok()) {
+               turn.Release([done, status] { done(status); });
+               return;
+             }
              scheduler::Append event = input.event;
              AddScores(input, &event);
              event.recorded = FindRecorded(event.run, event.epoch);
@@ -322,6 +326,7 @@ void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> don
                FoldBatch(turn, input, *batch, is_late);
              }
              turn.Release([this, shared, batch, done, answer] {
+               if (batch != nullptr) kinds_.Remember(batch->chunks);
                if (batch != nullptr || answer.expect == 0) CountBatch(*shared, batch.get());
                const auto durable = durable_.find(shared->event.epoch);
                done(api::AppendReply{.committed = answer.committed,
@@ -331,7 +336,12 @@ void Reducer::Append(api::AppendInput input, api::Callback<api::AppendReply> don
                                      .retry_after_ms = 0});
              });
            },
-       .refuse = [done](const Status& status) { done(status); }});
+       // Lines that the database refuses come from the trainer: its agent looks for the one that is
+       // to blame. Anything else would be sent again without end, and the run would never be whole.
+       .refuse =
+           [done](const Status& status) {
+             done(status.code() == Code::kInternal ? InvalidArgument(status.message()) : status);
+           }});
 }
 
 void Reducer::AppendLog(scheduler::AppendLog event, std::string data,

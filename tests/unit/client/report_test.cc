@@ -34,11 +34,16 @@ TEST(Html, EscapesText) {
 TEST(Html, TablesHoldAnything) {
   Listing listing;
   listing.columns = {{"a", kHostile}, {"hidden", ""}, {"n", "N", Align::kRight}};
-  listing.rows = {{{kHostile, {}}, {"never shown", {}}, {1.5, "1.5"}}};
+  listing.rows = {{{kHostile, {}}, {"never shown", {}}, {1.5, "1.5"}},
+                  {{"diverged", {}}, {"", {}}, {std::nan(""), {}}},
+                  {{"overflown", {}}, {"", {}}, {-std::numeric_limits<double>::infinity(), {}}}};
   const std::string table = HtmlTable(listing);
   EXPECT_THAT(table, Not(HasSubstr("<script")));
   EXPECT_THAT(table, Not(HasSubstr("never shown")));
   EXPECT_THAT(table, HasSubstr("<td class=\"number\">1.5</td>"));
+  // SQ3: the class of a value is seen.
+  EXPECT_THAT(table, HasSubstr("<td class=\"number\">NaN</td>"));
+  EXPECT_THAT(table, HasSubstr("<td class=\"number\">-Inf</td>"));
 }
 
 // Ids of one drawing do not meet those of another, in tags only.

@@ -1,5 +1,6 @@
 #include "server/app/reducer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -62,6 +63,52 @@ TEST_F(ReducerTest, RunsASweepToItsEnd) {
   ASSERT_EQ(run->summaries.size(), 1u);
   EXPECT_EQ(run->summaries[0].best, 2.5);
   EXPECT_EQ(run->summaries[0].count, 1u);
+}
+
+// Kind 12, 13: points of a series that changes its shape are refused as lines that nobody can
+// store, so that the agent puts a gap in their place. Refused as a fault of the coordinator they
+// were sent again without end, and their run never ended.
+TEST_F(ReducerTest, RefusesASeriesThatChangesItsShape) {
+  ASSERT_TRUE(Submit(SmallSweep(1)).ok());
+  ASSERT_EQ(RegisterWorker(1), "nonce");
+  const auto desired = Beat({});
+  ASSERT_TRUE(desired.ok()) << desired.status().ToString();
+  ASSERT_EQ(desired->want.size(), 1u);
+  const api::WantedAttempt& wanted = desired->want[0];
+  const auto append = [&](const api::AppendInput& input) {
+    Waiter<api::AppendReply> waiter;
+    reducer_->Append(input, waiter.callback());
+    return waiter.Wait();
+  };
+  ASSERT_TRUE(append(MakeAppend(wanted, 2.5)).ok());
+  const auto vector_at = [&](uint64_t seq, uint32_t width) {
+    auto decoded = std::make_shared<events::DecodedBatch>();
+    decoded->columns.push_back({.name = width == 0 ? "valid/bits_per_byte" : "routing/load",
+                                .is_vector = true,
+                                .shape = {std::max(width, 1u)},
+                                .seqs = {seq},
+                                .steps = {10},
+                                .ms = {5},
+                                .values = std::string(std::max(width, 1u) * sizeof(float), '\0')});
+    const auto batch = api::PrepareBatch(decoded, wanted.epoch, 0, 0);
+    EXPECT_TRUE(batch.ok()) << batch.status().ToString();
+    api::AppendInput input = MakeAppend(wanted, 0);
+    input.event.first_seq = seq;
+    input.event.n = 1;
+    input.event.lines.clear();
+    input.batch = *batch;
+    return input;
+  };
+  ASSERT_TRUE(append(vector_at(3, 4)).ok());
+  const auto wider = append(vector_at(4, 5));
+  EXPECT_EQ(wider.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(wider.status().message().find("routing/load changes its kind or shape"),
+            std::string::npos);
+  EXPECT_EQ(append(vector_at(4, 0)).status().code(), Code::kInvalidArgument);
+  // The right one goes on where the wrong one was.
+  const auto right = append(vector_at(4, 4));
+  ASSERT_TRUE(right.ok()) << right.status().ToString();
+  EXPECT_EQ(right->committed, 4u);
 }
 
 // The same document is the same sweep; another one with its name gets a suffix.
