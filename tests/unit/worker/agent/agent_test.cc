@@ -708,6 +708,18 @@ TEST_F(AgentProcess, SendsOnWithoutCredits) {
   EXPECT_EQ(coordinator_.GetStream(1).points, 40'000u);
 }
 
+// Kind 11: whatever a trainer has to say of its end, what is reported of it is short: a heartbeat
+// that the coordinator refuses would cost the worker its contact.
+TEST_F(AgentProcess, ReportsALongReasonCut) {
+  Plan(1, "TOY_CODE=64\nTOY_REASON=50000\n");
+  StartAgent();
+  coordinator_.Want(1, 0);
+  const pb::MemberReport report = coordinator_.WaitFor(1, pb::MEMBER_STATE_EXITED);
+  EXPECT_EQ(report.end_class(), "spec");
+  EXPECT_EQ(report.reason().size(), 2000u);
+  EXPECT_THAT(report.reason(), ::testing::EndsWith("rrr ..."));
+}
+
 // A step that goes back makes a curve that nobody can trust: a trainer that does not notice has not
 // succeeded, whatever it says; `lenient_steps` lets it stand. All lines are stored either way.
 TEST_F(AgentProcess, FailsARunWhoseStepsGoBack) {
