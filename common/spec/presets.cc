@@ -17,7 +17,7 @@ struct Preset {
   std::string_view yaml;  // fields of the RunSpec
 };
 
-constexpr std::array<Preset, 14> kPresets = {{
+constexpr std::array<Preset, 25> kPresets = {{
     // Smoke tests on a CPU: minutes.
     {"txl_tiny", R"(
 kind: train
@@ -227,6 +227,155 @@ train:
   target_len: 256
   optimizer: {adamw: {lr: 3e-4}}
   warmup_steps: 1000
+  schedule: cosine
+)"},
+    // The matched pair of one and two experts of equal compute, over 50,304 tokens. The gate of the
+    // first weighs by its probability; its other arm, a weight of 1, is gate_norm softmax_topk with
+    // allow_constant_gate.
+    {"pair_top1", R"(
+kind: train
+model:
+  decoder: {layers: 6, d_model: 256, heads: 8, d_inner: 1024, norm: rmsnorm, position: learned, context: 256, mlp: gelu, tied: true}
+  moe: {layers: [0, 1, 2, 3, 4, 5], experts: 4, top_k: 1, expert: {kind: gelu, width: 1024}, router: {kind: mixtral, gate_norm: softmax_full}, losses: {megatron_aux: {coef: 0.01}}}
+train:
+  steps: 2442
+  batch: 32
+  target_len: 256
+  optimizer: {adamw: {lr: 3e-4}}
+  schedule: cosine
+)"},
+    {"pair_top2", R"(
+kind: train
+model:
+  decoder: {layers: 6, d_model: 256, heads: 8, d_inner: 1024, norm: rmsnorm, position: learned, context: 256, mlp: gelu, tied: true}
+  moe: {layers: [0, 1, 2, 3, 4, 5], experts: 8, top_k: 2, expert: {kind: gelu, width: 512}, router: mixtral, losses: {megatron_aux: {coef: 0.01}}}
+train:
+  steps: 2442
+  batch: 32
+  target_len: 256
+  optimizer: {adamw: {lr: 3e-4}}
+  schedule: cosine
+)"},
+    // Small enough for two cores: nano in less than a minute, the others in some ten. On bytes.
+    {"nano", R"(
+kind: train
+model:
+  decoder: {layers: 2, d_model: 64, heads: 4, d_inner: 32, mlp: gelu, tied: true}
+  moe: {layers: [0, 1], experts: 8, top_k: 2, expert: {kind: gelu, width: 32}, router: smoe}
+train:
+  steps: 196
+  batch: 16
+  target_len: 64
+  optimizer: {adamw: {lr: 1e-3}}
+  schedule: cosine
+)"},
+    // As txl_mcf, with its conventions.
+    {"mcf_tiny", R"(
+kind: train
+model:
+  transformer_xl: {layers: 8, d_model: 128, heads: 4, d_head: 32, d_inner: 64, dropout: 0.1, attn_dropout: 0.1}
+  moe: {layers: [0, 1, 2, 3], experts: 16, top_k: 2, expert: {kind: relu}, router: {mcf: {k_hist: 3, r: 16, k_loc: 8}}}
+train:
+  steps: 1954
+  batch: 8
+  target_len: 128
+  memory_len: 128
+  optimizer: {adam: {lr: 7e-4}}
+  warmup_steps: 100
+  schedule: cosine
+  clip_norm: 0.25
+)"},
+    // Many narrow experts as in OLMoE, few wide ones as in Mixtral, and narrow ones beside a shared
+    // one as in DeepSeek.
+    {"fine_tiny", R"(
+kind: train
+model:
+  decoder: {layers: 4, d_model: 128, heads: 4, d_inner: 32, mlp: gelu, tied: true}
+  moe: {layers: [0, 1, 2, 3], experts: 32, top_k: 4, expert: {kind: gelu, width: 32}, router: olmoe}
+train:
+  steps: 3907
+  batch: 8
+  target_len: 128
+  optimizer: {adamw: {lr: 1e-3}}
+  warmup_steps: 100
+  schedule: cosine
+)"},
+    {"coarse_tiny", R"(
+kind: train
+model:
+  decoder: {layers: 4, d_model: 128, heads: 4, d_inner: 128, mlp: gelu, tied: true}
+  moe: {layers: [0, 1, 2, 3], experts: 8, top_k: 2, expert: {kind: gelu, width: 128}, router: mixtral}
+train:
+  steps: 3907
+  batch: 8
+  target_len: 128
+  optimizer: {adamw: {lr: 1e-3}}
+  warmup_steps: 100
+  schedule: cosine
+)"},
+    {"shared_tiny", R"(
+kind: train
+model:
+  decoder: {layers: 4, d_model: 128, heads: 4, d_inner: 32, mlp: gelu, tied: true}
+  moe: {layers: [0, 1, 2, 3], experts: 32, top_k: 3, shared_experts: 1, expert: {kind: gelu, width: 32}, router: deepseek}
+train:
+  steps: 3907
+  batch: 8
+  target_len: 128
+  optimizer: {adamw: {lr: 1e-3}}
+  warmup_steps: 100
+  schedule: cosine
+)"},
+    // The matched pair, small.
+    {"pair1_tiny", R"(
+kind: train
+model:
+  decoder: {layers: 4, d_model: 64, heads: 4, d_inner: 128, norm: rmsnorm, position: learned, context: 64, mlp: gelu, tied: true}
+  moe: {layers: [0, 1, 2, 3], experts: 4, top_k: 1, expert: {kind: gelu, width: 128}, router: {kind: mixtral, gate_norm: softmax_full}, losses: {megatron_aux: {coef: 0.01}}}
+train:
+  steps: 977
+  batch: 16
+  target_len: 64
+  optimizer: {adamw: {lr: 1e-3}}
+  schedule: cosine
+)"},
+    {"pair2_tiny", R"(
+kind: train
+model:
+  decoder: {layers: 4, d_model: 64, heads: 4, d_inner: 128, norm: rmsnorm, position: learned, context: 64, mlp: gelu, tied: true}
+  moe: {layers: [0, 1, 2, 3], experts: 8, top_k: 2, expert: {kind: gelu, width: 64}, router: mixtral, losses: {megatron_aux: {coef: 0.01}}}
+train:
+  steps: 977
+  batch: 16
+  target_len: 64
+  optimizer: {adamw: {lr: 1e-3}}
+  schedule: cosine
+)"},
+    {"st_tiny", R"(
+kind: train
+model:
+  decoder: {layers: 4, d_model: 128, heads: 4, d_inner: 12, norm: layernorm, position: rope, mlp: gelu, tied: true}
+  moe: {layers: [0, 1, 2, 3], experts: 128, top_k: 12, expert: {kind: rank1}, router: {cosine: {d_score: 16}}}
+train:
+  steps: 3907
+  batch: 8
+  target_len: 128
+  optimizer: {adamw: {lr: 1e-3}}
+  warmup_steps: 100
+  schedule: cosine
+)"},
+    // A testbed for scopes and kinds of balancing over domains that the data names.
+    {"dom_tiny", R"(
+kind: train
+model:
+  decoder: {layers: 3, d_model: 96, heads: 4, d_inner: 96, mlp: gelu, tied: true}
+  moe: {layers: [0, 1, 2], experts: 16, top_k: 2, expert: {kind: gelu, width: 96}, router: mixtral, losses: {megatron_aux: {coef: 0.01}}}
+train:
+  steps: 2930
+  batch: 8
+  target_len: 128
+  optimizer: {adamw: {lr: 1e-3}}
+  warmup_steps: 100
   schedule: cosine
 )"},
 }};

@@ -242,15 +242,6 @@ v1::RunSpec RunFrom(const std::string& text) {
   return run;
 }
 
-std::string SmallMoe(const std::string& router, int experts) {
-  const bool is_single = router.starts_with("hash") || router.starts_with("switch") ||
-                         router.starts_with("base") || router.starts_with("sinkhorn");
-  const bool is_dense = router.starts_with("dense");
-  return StrCat("moe { layers: [0, 1] experts: ", experts,
-                is_dense ? "" : StrCat(" top_k: ", is_single ? 1 : 2), " router { ", router,
-                " } }");
-}
-
 bool IsLong() { return std::getenv("SWITCHYARD_LONG_TESTS") != nullptr; }
 
 }  // namespace switchyard

@@ -50,8 +50,6 @@ std::string NewestCheckpoint(const std::string& folder, const v1::RunSpec& run);
 
 // A RunSpec in protobuf text form with its defaults filled in; fails the program when it is none.
 v1::RunSpec RunFrom(const std::string& text);
-// Of a router of the kind in protobuf text form, with what makes it small: "smoe {}".
-std::string SmallMoe(const std::string& router, int experts);
 
 // SWITCHYARD_LONG_TESTS is set.
 bool IsLong();

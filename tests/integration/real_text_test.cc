@@ -9,6 +9,7 @@
 #include "common/base/rng.h"
 #include "common/base/strings.h"
 #include "tests/integration/forked_training.h"
+#include "tests/router_cases.h"
 
 namespace switchyard {
 namespace {
@@ -23,30 +24,6 @@ std::string SharedText() {
   return std::filesystem::is_directory(path) ? path : "";
 }
 
-constexpr const char* kRouters[] = {
-    "dense {}",
-    "smoe {}",
-    "smoe_dropout {}",
-    "hyper_router { hyper_size: 32 }",
-    "rmoe { state_size: 32 }",
-    "mcf { r: 8 k_loc: 4 heads: 2 d_kv: 16 }",
-    "cosine { d_score: 16 }",
-    "xmoe { proj_dim: 8 }",
-    "hash {}",
-    "random_fixed {}",
-    "switch {}",
-    "gshard {}",
-    "noisy_topk {}",
-    "expert_choice { group: EXPERT_CHOICE_GROUP_BATCH_AT_POSITION }",
-    "base {}",
-    "sinkhorn {}",
-    "bias_balanced {}",
-    "deepseek {}",
-    "mixtral {}",
-    "olmoe {}",
-    "qwen3 {}",
-};
-
 // A set of one file has no validation split; and the last evaluation scores all of it.
 void HoldOutTheEnd(data::Corpus* corpus) {
   constexpr size_t kHeldOut = 8192;
@@ -58,7 +35,7 @@ void HoldOutTheEnd(data::Corpus* corpus) {
   corpus->train.domains = {{.domain = 0, .begin = 0, .end = train.size()}};
 }
 
-class RealText : public testing::TestWithParam<const char*> {};
+class RealText : public testing::TestWithParam<RouterCase> {};
 
 TEST_P(RealText, TrainsAndResumes) {
   const std::string text = SharedText();
@@ -71,14 +48,14 @@ TEST_P(RealText, TrainsAndResumes) {
   const auto corpus = data::LoadCorpus(data);
   ASSERT_TRUE(corpus.ok()) << corpus.status().message();
 
-  const bool is_xl = std::string(GetParam()).size() % 2 == 0;
+  const bool is_xl = GetParam().kind.size() % 2 == 0;
   AttemptPlan whole{.corpus = corpus->get(), .checkpoint_every_ms = 600'000};
   whole.run = RunFrom(StrCat(
       "kind: RUN_KIND_TRAIN seed: 3 model { ",
       is_xl
           ? "transformer_xl { layers: 2 d_model: 64 heads: 4 d_head: 16 d_inner: 64 dropout: 0.1 }"
           : "decoder { layers: 2 d_model: 64 heads: 4 d_inner: 64 dropout: 0.1 }",
-      " ", SmallMoe(GetParam(), 8), " } train { steps: ", kSteps,
+      Moe(GetParam(), {.experts = 8}), "} train { steps: ", kSteps,
       " batch: 8 micro_batch: 4 target_len: 32 ", is_xl ? "memory_len: 32 " : "",
       "optimizer { adam { lr: 2e-3 } } warmup_steps: 20 schedule: SCHEDULE_COSINE clip_norm: 0.25 "
       "} "
@@ -104,7 +81,7 @@ TEST_P(RealText, TrainsAndResumes) {
   killed.checkpoint_dir = folder + "/killed";
   killed.checkpoint_every_ms = 50;
   killed.kill = KillPoint::kWindow;
-  killed.count = 60 + RandomBelow(RandomKey::For(17, GetParam()), 0, 200);
+  killed.count = 60 + RandomBelow(RandomKey::For(17, GetParam().kind), 0, 200);
   const AttemptOutcome cut = RunAttempt(killed, &seen);
   ASSERT_TRUE(cut.was_killed) << cut.log;
   killed.kill = KillPoint::kNone;
@@ -123,10 +100,8 @@ TEST_P(RealText, TrainsAndResumes) {
   std::filesystem::remove_all(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, RealText, testing::ValuesIn(kRouters), [](const auto& info) {
-  const std::string router = info.param;
-  return router.substr(0, router.find(' '));
-});
+INSTANTIATE_TEST_SUITE_P(Kinds, RealText, testing::ValuesIn(kRouterCases),
+                         [](const auto& info) { return info.param.kind; });
 
 }  // namespace
 }  // namespace switchyard

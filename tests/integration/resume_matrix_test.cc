@@ -12,37 +12,12 @@
 #include "common/base/rng.h"
 #include "common/base/strings.h"
 #include "tests/integration/forked_training.h"
+#include "tests/router_cases.h"
 
 namespace switchyard {
 namespace {
 
 constexpr uint32_t kVocab = 96;
-
-constexpr const char* kRouters[] = {
-    "dense { d_ff: 48 }",
-    "smoe {}",
-    "smoe_dropout { logit_dropout: 0.1 }",
-    "hyper_router { hyper_size: 16 }",
-    "rmoe { state_size: 16 }",
-    "mcf { r: 4 k_loc: 2 heads: 2 d_kv: 8 }",
-    "cosine { d_score: 8 hops: 2 }",
-    "xmoe { proj_dim: 8 }",
-    "hash { balanced: true }",
-    "random_fixed {}",
-    "switch {}",
-    "gshard {}",
-    "noisy_topk {}",
-    "expert_choice { threshold_inference: true }",
-    "base {}",
-    "sinkhorn {}",
-    "bias_balanced {}",
-    "deepseek {}",
-    "mixtral {}",
-    "olmoe {}",
-    "qwen3 {}",
-};
-
-std::string KindOf(const std::string& router) { return router.substr(0, router.find(' ')); }
 
 // Two domains, so that blocks are shuffled; a text that can be learned.
 data::Corpus Text() {
@@ -68,19 +43,19 @@ data::Corpus Text() {
 }
 
 // Two micro-batches a window, memory, dropout, a schedule, evaluations between checkpoints.
-v1::RunSpec SpecOf(bool is_xl, const std::string& router) {
+v1::RunSpec SpecOf(bool is_xl, const RouterCase& router) {
   const char* backbone =
       is_xl ? "transformer_xl { layers: 2 d_model: 16 heads: 2 d_head: 8 d_inner: 16 dropout: 0.1 }"
             : "decoder { layers: 2 d_model: 16 heads: 2 d_inner: 16 dropout: 0.1 }";
-  return RunFrom(StrCat("kind: RUN_KIND_TRAIN seed: 7 model { ", backbone, " ", SmallMoe(router, 4),
-                        " } train { steps: 120 batch: 4 micro_batch: 2 target_len: 8 ",
+  return RunFrom(StrCat("kind: RUN_KIND_TRAIN seed: 7 model { ", backbone, " ", Moe(router),
+                        "} train { steps: 120 batch: 4 micro_batch: 2 target_len: 8 ",
                         is_xl ? "memory_len: 8 " : "",
                         "optimizer { adam { lr: 3e-3 } } warmup_steps: 10 "
                         "schedule: SCHEDULE_COSINE clip_norm: 0.25 } "
                         "eval { every_steps: 6 splits: SPLIT_VALID max_tokens: 64 }"));
 }
 
-class ResumeMatrix : public testing::TestWithParam<std::tuple<bool, const char*>> {
+class ResumeMatrix : public testing::TestWithParam<std::tuple<bool, RouterCase>> {
  protected:
   ResumeMatrix() {
     std::string pattern = testing::TempDir() + "/resume-XXXXXX";
@@ -104,7 +79,7 @@ TEST_P(ResumeMatrix, KilledRunsEqualUninterruptedOnes) {
   const uint64_t wanted = IsLong() ? 20 : 2;
   constexpr KillPoint kPoints[] = {KillPoint::kWindow, KillPoint::kAfterEvaluation,
                                    KillPoint::kPublish, KillPoint::kAnywhere};
-  const RandomKey key = RandomKey::For(13, KindOf(std::get<1>(GetParam())));
+  const RandomKey key = RandomKey::For(13, std::get<1>(GetParam()).kind);
   // The short form takes turns over the routers.
   const uint64_t first = RandomBelow(key, 999, 4);
   std::map<KillPoint, int> kills;
@@ -148,16 +123,11 @@ TEST_P(ResumeMatrix, KilledRunsEqualUninterruptedOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ResumeMatrix,
-                         testing::Combine(testing::Bool(), testing::ValuesIn(kRouters)),
+                         testing::Combine(testing::Bool(), testing::ValuesIn(kRouterCases)),
                          [](const auto& info) {
-                           return StrCat(KindOf(std::get<1>(info.param)),
+                           return StrCat(std::get<1>(info.param).kind,
                                          std::get<0>(info.param) ? "_xl" : "_decoder");
                          });
-
-TEST(ResumeMatrixCases, NameEveryKind) {
-  const auto* kind = v1::RouterSpec::descriptor()->FindOneofByName("kind");
-  EXPECT_EQ(static_cast<int>(std::size(kRouters)), kind->field_count());
-}
 
 }  // namespace
 }  // namespace switchyard

@@ -178,7 +178,8 @@ std::unique_ptr<LanguageModel> MakeModel(const pb::RunSpec& run, const DataFacts
 
   BackboneParts parts{.store = ParameterStore(RandomKey::For(run.seed(), "init")),
                       .vocab_size = facts.vocab_size,
-                      .products = products};
+                      .products = products,
+                      .recomputes = run.train().recompute()};
   parts.feed_forward = [&](ParameterStore& store, uint32_t layer) {
     FeedForwardOptions options{.kind = blocks.kind,
                                .d_model = blocks.d_model,

@@ -33,6 +33,7 @@
 #include "worker/dist/gpu.h"
 #include "worker/model/hf/checkpoint.h"
 #include "worker/model/model.h"
+#include "worker/train/block_cache.h"
 #include "worker/train/checkpoint.h"
 #include "worker/train/exit_code.h"
 #include "worker/train/loop.h"
@@ -200,6 +201,7 @@ class Attempt {
     const Result<std::unique_ptr<train::Checkpoint>> start = FindStart();
     if (!start.ok()) return Failure(ExitCode::kData, StrCat("init: ", start.status().message()));
     events_.Phase("build_model");
+    if (run_.train().recompute() && device.is_cpu()) train::KeepLargeBlocks();
     std::unique_ptr<model::LanguageModel> model;
     Ending built = Guarded(ExitCode::kSpec, [&] {
       model = model::MakeModel(run_, {.vocab_size = (*corpus)->vocab_size,

@@ -24,7 +24,8 @@ struct BackboneParts {
   ParameterStore store;
   int64_t vocab_size = 0;
   Products products = Products::kParameter;
-  HistoryPolicy history;  // what the layers leave for later routers
+  bool recomputes = false;  // activations of layers are made again in the backward pass
+  HistoryPolicy history;    // what the layers leave for later routers
   // Builds the feed-forward part of a layer in `store`; called once per layer, in order.
   std::function<std::unique_ptr<FeedForward>(ParameterStore& store, uint32_t layer)> feed_forward;
   // Builds the losses, which own buffers in `store`; called after the layers.

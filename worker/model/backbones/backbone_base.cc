@@ -1,6 +1,9 @@
 #include "worker/model/backbones/backbone_base.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "worker/model/recompute.h"
 
 namespace switchyard::model {
 
@@ -26,6 +29,23 @@ at::Tensor BackboneBase::Logits(const at::Tensor& tokens, const ForwardContext& 
   Pass pass = BeginPass(tokens, context, parts_.vocab_size);
   const at::Tensor hidden = Hidden(pass, memory, memory_len);
   return HeadLogits(hidden);
+}
+
+at::Tensor BackboneBase::RunLayer(const at::Tensor& x, Pass& pass,
+                                  const LayerFunction& layer) const {
+  if (!parts_.recomputes || !pass.context.is_training || !c10::GradMode::is_enabled()) {
+    return layer(x, pass);
+  }
+  ForwardContext context = pass.context;
+  context.is_recomputed = true;
+  context.wants_routing = false;
+  at::Tensor out;
+  Recompute([&] { out = layer(x, pass); },
+            [layer, x, context, tokens = pass.tokens, state = pass.router_state] {
+              Pass again{.context = context, .tokens = tokens, .router_state = state};
+              layer(x, again);
+            });
+  return out;
 }
 
 at::Tensor BackboneBase::NegativeLogLikelihood(const at::Tensor& hidden,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -31,6 +32,12 @@ class BackboneBase : public LanguageModel {
 
   // Last hidden states [B, T, D] before the head.
   virtual at::Tensor Hidden(Pass& pass, Memory* memory, uint32_t memory_len) = 0;
+
+  // The layer's output [B, T, D] for x [B, T, D]. Where the model recomputes and `pass` trains, the
+  // layer runs a second time in the backward pass, on a pass of its own with the same state of the
+  // routers; it reads nothing else that changes until then.
+  using LayerFunction = std::function<at::Tensor(const at::Tensor& x, Pass& pass)>;
+  at::Tensor RunLayer(const at::Tensor& x, Pass& pass, const LayerFunction& layer) const;
 
   // Per token of hidden [N, D], 0 where the target is negative; [N].
   virtual at::Tensor NegativeLogLikelihood(const at::Tensor& hidden, const at::Tensor& targets);

@@ -86,22 +86,27 @@ class Decoder final : public BackboneBase {
     if (rotary_) rotary_->Prepare(T, embedding_);
     RememberEmbedding(parts_.history, x, &pass.router_state);
     for (size_t i = 0; i < layers_.size(); ++i) {
-      const Layer& layer = layers_[i];
-      const auto number = static_cast<uint32_t>(i);
-      const at::Tensor mixed =
-          layer.attention->Forward(layer.attention_norm(x), rotary_ ? &*rotary_ : nullptr);
-      x = x + Dropout(mixed, pass.DropoutFor("attention", number, dropout_));
-      FeedForward& part = *feed_forward_[i];
-      const at::Tensor in = layer.feed_forward_norm(x);
-      at::Tensor y = part.Forward(in.view({B * T, d_}), pass).view({B, T, d_});
-      if (part.drops_output()) y = Dropout(y, pass.DropoutFor("ffn", number, dropout_));
-      const at::Tensor residual = x;
-      x = x + y;
-      RememberLayer(parts_.history,
-                    {.layer = number, .input = in, .residual = residual, .output = x},
-                    &pass.router_state);
+      x = RunLayer(x, pass, [this, i, rotary = rotary_](const at::Tensor& in, Pass& own) {
+        return Block(in, i, rotary ? &*rotary : nullptr, own);
+      });
     }
     return final_norm_(x);
+  }
+
+  at::Tensor Block(const at::Tensor& in, size_t index, const Rotary* rotary, Pass& pass) {
+    const Layer& layer = layers_[index];
+    const auto number = static_cast<uint32_t>(index);
+    const int64_t B = in.size(0), T = in.size(1);
+    const at::Tensor mixed = layer.attention->Forward(layer.attention_norm(in), rotary);
+    const at::Tensor x = in + Dropout(mixed, pass.DropoutFor("attention", number, dropout_));
+    FeedForward& part = *feed_forward_[index];
+    const at::Tensor normed = layer.feed_forward_norm(x);
+    at::Tensor y = part.Forward(normed.view({B * T, d_}), pass).view({B, T, d_});
+    if (part.drops_output()) y = Dropout(y, pass.DropoutFor("ffn", number, dropout_));
+    const at::Tensor out = x + y;
+    RememberLayer(parts_.history, {.layer = number, .input = normed, .residual = x, .output = out},
+                  &pass.router_state);
+    return out;
   }
 
   const int64_t d_;

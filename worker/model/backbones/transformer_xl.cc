@@ -119,7 +119,10 @@ class TransformerXl final : public BackboneBase {
     if (keeps_memory) states.push_back(x.detach());
     for (size_t i = 0; i < layers_.size(); ++i) {
       const at::Tensor past = M > 0 ? (*memory)[i] : at::Tensor();
-      x = Block(x, past, positions, memory_len, i, pass);
+      x = RunLayer(x, pass,
+                   [this, i, past, positions, memory_len](const at::Tensor& in, Pass& own) {
+                     return Block(in, past, positions, memory_len, i, own);
+                   });
       if (keeps_memory) states.push_back(x.detach());
     }
     if (memory != nullptr) {

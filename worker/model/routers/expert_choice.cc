@@ -22,10 +22,8 @@ class ExpertChoiceRouterKind final : public Router {
                          const RouterContext& context)
       : sizes_(sizes),
         options_(moe.router().expert_choice()),
-        scale_(moe.has_routed_scaling_factor() ? moe.routed_scaling_factor() : 1.0),
-        jitter_(moe.router().noise().kind() == pb::NOISE_KIND_INPUT_JITTER
-                    ? moe.router().noise().eps()
-                    : 0.0),
+        scale_(RoutedScale(moe)),
+        noise_(moe),
         weight_(context.store.Add(context.prefix + "weight", {sizes.experts, sizes.d_model},
                                   {.std = context.init_std})) {
     if (!options_.threshold_inference()) return;
@@ -35,16 +33,10 @@ class ExpertChoiceRouterKind final : public Router {
   }
 
   Routing Route(const RouterInput& input) override {
-    at::Tensor hidden = input.hidden.to(weight_.scalar_type());
-    if (input.is_training && jitter_ > 0) {
-      hidden = hidden * (1 - jitter_ +
-                         2 * jitter_ *
-                             TokenUniform(input.random, input.tokens, sizes_.d_model,
-                                          weight_.scalar_type()));
-    }
+    const at::Tensor hidden = noise_.OnHidden(input.hidden.to(weight_.scalar_type()), input);
     Routing routing;
     routing.has_open_slots = true;
-    routing.logits = at::linear(hidden, weight_);
+    routing.logits = noise_.OnScores(at::linear(hidden, weight_), input, input.random);
     const at::Tensor p = at::softmax(routing.logits, 1);
     const at::Tensor on_host = p.detach().to(at::kCPU, at::kDouble).contiguous();
     const at::Tensor valid = input.tokens.valid.cpu().contiguous();
@@ -163,7 +155,7 @@ class ExpertChoiceRouterKind final : public Router {
   const RouterSizes sizes_;
   const pb::ExpertChoiceRouter options_;
   const double scale_;
-  const double jitter_;
+  const ScoreNoise noise_;
   at::Tensor weight_;      // [E, D]
   at::Tensor threshold_;   // [E] float64, undefined without threshold_inference
   at::Tensor lowest_sum_;  // [E] float64, over the groups of this update

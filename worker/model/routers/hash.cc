@@ -112,6 +112,7 @@ std::unique_ptr<Router> MakeTokenTableRouter(at::Tensor table, double weight,
 std::unique_ptr<Router> MakeHashRouter(const pb::MoeSpec& moe, const RouterSizes& sizes,
                                        const RouterContext& context) {
   const pb::HashRouter& options = moe.router().hash();
+  const double scale = RoutedScale(moe);
   TORCH_CHECK(context.vocab_size > 0, "a hash router needs the vocabulary's size");
   TORCH_CHECK(!options.balanced() || context.token_frequency.size() == context.vocab_size,
               "a balanced hash table needs the frequency of all ", context.vocab_size,
@@ -121,13 +122,13 @@ std::unique_ptr<Router> MakeHashRouter(const pb::MoeSpec& moe, const RouterSizes
     TORCH_CHECK(sizes.experts % options.multi() == 0 && sizes.top_k == options.multi(),
                 "model.moe.router.hash.multi ", options.multi(), " with ", sizes.experts,
                 " experts and top_k ", sizes.top_k);
-    return MakeTokenTableRouter(MultiTable(options, sizes, context), 1.0, context);
+    return MakeTokenTableRouter(MultiTable(options, sizes, context), scale, context);
   }
   at::Tensor table = options.balanced()
                          ? BalancedTable(sizes.experts, sizes.top_k, context.token_frequency)
                          : RandomTable(sizes.experts, sizes.top_k, context.vocab_size,
                                        TableKey(sizes, options.per_layer_table(), context.seed, 0));
-  return MakeTokenTableRouter(std::move(table), 1.0 / static_cast<double>(sizes.top_k), context);
+  return MakeTokenTableRouter(std::move(table), scale / static_cast<double>(sizes.top_k), context);
 }
 
 }  // namespace switchyard::model

@@ -36,6 +36,7 @@ class PerCallRouter final : public Router {
   PerCallRouter(const pb::MoeSpec& moe, const RouterSizes& sizes, uint64_t seed)
       : sizes_(sizes),
         norm_(GateWeightsFrom(moe.router().gate_norm())),
+        scale_(RoutedScale(moe)),
         key_(RandomKey::For(seed, "random_route").With(sizes.layer)) {}
 
   Routing Route(const RouterInput& input) override {
@@ -44,7 +45,7 @@ class PerCallRouter final : public Router {
         TokenUniform(key_.With(input.step), input.tokens, sizes_.experts, type);
     Routing routing;
     routing.expert_ids = SelectTopK(scores, sizes_.top_k);
-    routing.weights = GateWeightsOf(scores, routing.expert_ids, norm_);
+    routing.weights = GateWeightsOf(scores, routing.expert_ids, norm_) * scale_;
     ClearPadding(input.tokens, &routing);
     return routing;
   }
@@ -53,13 +54,16 @@ class PerCallRouter final : public Router {
  private:
   const RouterSizes sizes_;
   const GateWeights norm_;
+  const double scale_;
   const RandomKey key_;
 };
 
 class PositionRouter final : public Router {
  public:
-  PositionRouter(const RouterSizes& sizes, uint64_t seed)
-      : sizes_(sizes), key_(RandomKey::For(seed, "position_table")) {}
+  PositionRouter(const pb::MoeSpec& moe, const RouterSizes& sizes, uint64_t seed)
+      : sizes_(sizes),
+        weight_(RoutedScale(moe) / static_cast<double>(sizes.top_k)),
+        key_(RandomKey::For(seed, "position_table")) {}
 
   Routing Route(const RouterInput& input) override {
     const int64_t length = input.tokens.tokens_per_sequence;
@@ -67,8 +71,8 @@ class PositionRouter final : public Router {
     routing.expert_ids = RandomTable(sizes_.experts, sizes_.top_k, length, key_)
                              .to(input.tokens.positions.device())
                              .index_select(0, input.tokens.positions);
-    routing.weights = at::full({input.hidden.size(0), sizes_.top_k},
-                               1.0 / static_cast<double>(sizes_.top_k), input.hidden.options());
+    routing.weights =
+        at::full({input.hidden.size(0), sizes_.top_k}, weight_, input.hidden.options());
     ClearPadding(input.tokens, &routing);
     return routing;
   }
@@ -76,6 +80,7 @@ class PositionRouter final : public Router {
 
  private:
   const RouterSizes sizes_;
+  const double weight_;
   const RandomKey key_;
 };
 
@@ -89,11 +94,11 @@ std::unique_ptr<Router> MakeRandomFixedRouter(const pb::MoeSpec& moe, const Rout
       return MakeTokenTableRouter(
           RandomTable(sizes.experts, sizes.top_k, context.vocab_size,
                       TableKey(sizes, /*is_per_layer=*/false, context.seed, 0)),
-          1.0 / static_cast<double>(sizes.top_k), context);
+          RoutedScale(moe) / static_cast<double>(sizes.top_k), context);
     case pb::RANDOM_FIXED_MODE_PER_CALL:
       return std::make_unique<PerCallRouter>(moe, sizes, context.seed);
     case pb::RANDOM_FIXED_MODE_POSITION_TABLE:
-      return std::make_unique<PositionRouter>(sizes, context.seed);
+      return std::make_unique<PositionRouter>(moe, sizes, context.seed);
     default:
       return std::make_unique<FrozenRouter>(moe, sizes, context,
                                             options.score() == pb::RANDOM_FIXED_SCORE_COSINE);

@@ -76,6 +76,38 @@ at::Tensor TokenNormal(RandomKey key, const TokenFacts& tokens, int64_t width,
   return PerToken(key, tokens, width, type, RandomNormal);
 }
 
+double RoutedScale(const pb::MoeSpec& moe) {
+  return moe.has_routed_scaling_factor() ? moe.routed_scaling_factor() : 1.0;
+}
+
+ScoreNoise::ScoreNoise(const pb::MoeSpec& moe)
+    : kind_(moe.router().noise().kind()),
+      eps_(moe.router().noise().eps()),
+      std_(moe.router().noise().std()) {}
+
+at::Tensor ScoreNoise::OnHidden(const at::Tensor& hidden, const RouterInput& input) const {
+  if (!input.is_training || kind_ != pb::NOISE_KIND_INPUT_JITTER) return hidden;
+  return hidden *
+         (1 - eps_ +
+          2 * eps_ *
+              TokenUniform(input.random, input.tokens, hidden.size(1), hidden.scalar_type()));
+}
+
+at::Tensor ScoreNoise::OnScores(const at::Tensor& scores, const RouterInput& input,
+                                RandomKey key) const {
+  if (!input.is_training) return scores;
+  const int64_t experts = scores.size(1);
+  switch (kind_) {
+    case pb::NOISE_KIND_ADDITIVE_UNIFORM:
+      return scores +
+             (1 - eps_ + 2 * eps_ * TokenUniform(key, input.tokens, experts, scores.scalar_type()));
+    case pb::NOISE_KIND_GAUSSIAN_FIXED:
+      return scores + std_ * TokenNormal(key, input.tokens, experts, scores.scalar_type());
+    default:
+      return scores;
+  }
+}
+
 at::Tensor LimitToGroups(const at::Tensor& scores, const pb::GroupLimit& limit) {
   const int64_t rows = scores.size(0), experts = scores.size(1), groups = limit.groups();
   const int64_t size = experts / groups;
@@ -105,10 +137,8 @@ Products ContextProducts(const pb::MoeSpec& moe, const RouterContext& context) {
 ScoreRouter::ScoreRouter(const pb::MoeSpec& moe, const RouterSizes& sizes)
     : sizes_(sizes),
       norm_(GateWeightsFrom(moe.router().gate_norm())),
-      scale_(moe.has_routed_scaling_factor() ? moe.routed_scaling_factor() : 1.0),
-      noise_kind_(moe.router().noise().kind()),
-      noise_eps_(moe.router().noise().eps()),
-      noise_std_(moe.router().noise().std()) {}
+      scale_(RoutedScale(moe)),
+      noise_(moe) {}
 
 int64_t ScoreRouter::ExpertsPerToken(const RouterInput& input) const {
   return input.top_k > 0 ? std::min<int64_t>(input.top_k, sizes_.experts) : sizes_.top_k;
@@ -120,34 +150,13 @@ at::Tensor ScoreRouter::Choose(const at::Tensor& logits, const RouterInput&, int
 
 void ScoreRouter::Finish(const RouterInput&, Routing*) {}
 
-at::Tensor ScoreRouter::AddNoise(const at::Tensor& logits, const RouterInput& input) const {
-  if (!input.is_training) return logits;
-  const int64_t experts = logits.size(1);
-  switch (noise_kind_) {
-    case pb::NOISE_KIND_ADDITIVE_UNIFORM:
-      return logits + (1 - noise_eps_ +
-                       2 * noise_eps_ *
-                           TokenUniform(input.random, input.tokens, experts, logits.scalar_type()));
-    case pb::NOISE_KIND_GAUSSIAN_FIXED:
-      return logits +
-             noise_std_ * TokenNormal(input.random, input.tokens, experts, logits.scalar_type());
-    default:
-      return logits;
-  }
-}
-
 Routing ScoreRouter::Route(const RouterInput& input) {
   TORCH_CHECK(input.hidden.dim() == 2 && input.hidden.size(1) == sizes_.d_model, "hidden is ",
               input.hidden.sizes(), ", expected [N, ", sizes_.d_model, "]");
   // In the parameters' type: half precision overflows, and rounds different scores to one value.
-  at::Tensor hidden = input.hidden.to(type());
-  if (input.is_training && noise_kind_ == pb::NOISE_KIND_INPUT_JITTER) {
-    hidden = hidden *
-             (1 - noise_eps_ +
-              2 * noise_eps_ * TokenUniform(input.random, input.tokens, sizes_.d_model, type()));
-  }
+  const at::Tensor hidden = noise_.OnHidden(input.hidden.to(type()), input);
   Routing routing;
-  routing.logits = AddNoise(Scores(hidden, input), input);
+  routing.logits = noise_.OnScores(Scores(hidden, input), input, input.random);
   routing.expert_ids = Choose(routing.logits, input, ExpertsPerToken(input));
   routing.weights = GateWeightsOf(routing.logits, routing.expert_ids, norm_);
   if (scale_ != 1.0) routing.weights = routing.weights * scale_;

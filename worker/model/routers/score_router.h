@@ -24,6 +24,25 @@ at::Tensor TokenUniform(RandomKey key, const TokenFacts& tokens, int64_t width,
 // The same from the standard normal distribution.
 at::Tensor TokenNormal(RandomKey key, const TokenFacts& tokens, int64_t width, at::ScalarType type);
 
+// What the weights of the chosen experts are multiplied by (routed_scaling_factor).
+double RoutedScale(const v1::MoeSpec& moe);
+
+// The noise of a router's scores in training, whatever the kind; none in evaluation. The learned
+// noise of noisy_topk is that kind's own.
+class ScoreNoise {
+ public:
+  explicit ScoreNoise(const v1::MoeSpec& moe);
+
+  // The router's copy of its input [N, D].
+  at::Tensor OnHidden(const at::Tensor& hidden, const RouterInput& input) const;
+  // Scores [N, E]; `key` is their own where a layer scores more than once.
+  at::Tensor OnScores(const at::Tensor& scores, const RouterInput& input, RandomKey key) const;
+
+ private:
+  int kind_ = 0;
+  double eps_ = 0, std_ = 0;
+};
+
 // Scores [N, E] with those of experts outside the best groups at minus infinity (0 under the fill
 // of Hugging Face 4). Equal groups: the lower one stays.
 at::Tensor LimitToGroups(const at::Tensor& scores, const v1::GroupLimit& limit);
@@ -56,13 +75,10 @@ class ScoreRouter : public Router {
   const RouterSizes& sizes() const { return sizes_; }
 
  private:
-  at::Tensor AddNoise(const at::Tensor& logits, const RouterInput& input) const;
-
   const RouterSizes sizes_;
   const GateWeights norm_;
   const double scale_;
-  int noise_kind_ = 0;
-  double noise_eps_ = 0, noise_std_ = 0;
+  const ScoreNoise noise_;
 };
 
 // x W^T + b.

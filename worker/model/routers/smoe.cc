@@ -13,7 +13,8 @@ class SmoeRouter final : public LinearRouter {
  public:
   SmoeRouter(const pb::MoeSpec& moe, const RouterSizes& sizes, const RouterContext& context)
       : LinearRouter(moe, sizes, context, /*has_bias=*/true),
-        averages_in_evaluation_(moe.router().smoe().dense_eval()) {}
+        averages_in_evaluation_(moe.router().smoe().dense_eval()),
+        average_weight_(RoutedScale(moe) / static_cast<double>(sizes.experts)) {}
 
   Routing Route(const RouterInput& input) override {
     if (input.is_training || !averages_in_evaluation_) return LinearRouter::Route(input);
@@ -24,14 +25,14 @@ class SmoeRouter final : public LinearRouter {
     const int64_t rows = input.hidden.size(0), experts = sizes().experts;
     routing.expert_ids =
         at::arange(experts, routing.expert_ids.options()).expand({rows, experts}).contiguous();
-    routing.weights =
-        at::full({rows, experts}, 1.0 / static_cast<double>(experts), routing.logits.options());
+    routing.weights = at::full({rows, experts}, average_weight_, routing.logits.options());
     ClearPadding(input.tokens, &routing);
     return routing;
   }
 
  private:
   const bool averages_in_evaluation_;
+  const double average_weight_;
 };
 
 }  // namespace

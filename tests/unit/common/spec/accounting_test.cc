@@ -91,6 +91,9 @@ TEST(Account, CountsTheMcfGate) {
 // the formula.
 TEST(Account, CountsTheMcfForwardPass) {
   EXPECT_EQ(Account(Preset("txl_mcf"), 204).flops_per_token_active, 58'386'688U);
+  // Activations that are computed again are overhead.
+  EXPECT_EQ(Account(Preset("txl_mcf", "  train: {recompute: true}\n"), 204).flops_per_token_active,
+            58'386'688U);
   constexpr uint64_t d = 352, p = 512, T = 512, e = 16;
   const uint64_t smoe = 45'539'584U - 4 * 2 * d * e;
   const auto flops = [](std::string_view options) {
@@ -123,6 +126,47 @@ TEST(Account, CountsTheRecurrentRouter) {
   EXPECT_EQ(shared.params_router, 4U * (352 * 256 + 256 * 16) + 6 * 256 * 256 + 6 * 256);
   const Accounting unshared = Account(Behind("{rmoe: {state_size: 512, gru_shared: false}}"), 204);
   EXPECT_EQ(unshared.params_router, 4U * (352 * 512 + 512 * 16) + 4U * (6 * 512 * 512 + 6 * 512));
+}
+
+// analyses.md C12: totals and forward FLOPs of the matched pair, and the same closed form for the
+// presets that two cores train in minutes.
+TEST(Account, CountsThePairAndTheTinyPresets) {
+  const Accounting one = Account(Preset("pair_top1"), 50'304);
+  const Accounting two = Account(Preset("pair_top2"), 50'304);
+  EXPECT_EQ(one.params_total, 27'108'608U);
+  EXPECT_EQ(two.params_total, 27'114'752U);
+  EXPECT_EQ(one.params_expert, 12'582'912U);
+  EXPECT_EQ(two.params_expert, 12'582'912U);
+  EXPECT_EQ(one.params_router, 6'144U);
+  EXPECT_EQ(two.params_router, 12'288U);
+  EXPECT_EQ(one.flops_per_token_active, 36'777'984U);
+  EXPECT_EQ(two.flops_per_token_active, 36'790'272U);
+
+  struct Size {
+    const char* preset;
+    uint64_t total, expert, router;
+  };
+  for (const Size& size :
+       std::vector<Size>{// V d + L (4 d^2 + 2 d + router) + d + experts
+                         {"nano", 116'048, 2 * 8 * 2 * 64 * 32, 2 * (8 * 64 + 8)},
+                         {"mcf_tiny", 2'878'784, 4 * 16 * (2 * 128 * 64 + 64 + 128),
+                          4 * (4 * 128 * 512 + 4 * 128 + 16 * 128 + 16)},
+                         {"fine_tiny", 1'361'024, 4 * 32 * 2 * 128 * 32, 4 * 32 * 128},
+                         {"coarse_tiny", 1'348'736, 4 * 8 * 2 * 128 * 128, 4 * 8 * 128},
+                         {"shared_tiny", 1'393'792, 4 * 33 * 2 * 128 * 32, 4 * 32 * 128},
+                         {"pair1_tiny", 349'760, 4 * 4 * 2 * 64 * 128, 4 * 4 * 64},
+                         {"pair2_tiny", 350'784, 4 * 8 * 2 * 64 * 64, 4 * 8 * 64},
+                         {"st_tiny", 452'864, 4 * 128 * 2 * 128, 4 * (128 * 16 + 2 * 128 * 16)},
+                         {"dom_tiny", 1'025'184, 3 * 16 * 2 * 96 * 96, 3 * 16 * 96}}) {
+    const Accounting account = Account(Preset(size.preset), 256);
+    EXPECT_EQ(account.params_total, size.total) << size.preset;
+    EXPECT_EQ(account.params_expert, size.expert) << size.preset;
+    EXPECT_EQ(account.params_router, size.router) << size.preset;
+  }
+  // The pairs cost the same but for the router's columns.
+  EXPECT_EQ(Account(Preset("pair2_tiny"), 256).flops_per_token_active -
+                Account(Preset("pair1_tiny"), 256).flops_per_token_active,
+            2U * 4 * 64 * 4);
 }
 
 // analyses.md E0, every row of its table: totals of the three sizes with MLP and with static

@@ -101,7 +101,7 @@ TEST(TrainBatcher, MixesDomainsInEachRow) {
   EXPECT_GE(seen.size(), 20000U - 2 * 9);
 }
 
-// Order differs between data epochs and keys, and is the same for the same key.
+// LT1: order differs between data epochs and keys, and is the same for the same key.
 TEST(TrainBatcher, ShufflesByKeyAndEpoch) {
   const Corpus corpus = MakeCorpus({3000, 3000});
   TrainBatcher a(corpus, Training(1, 4, 1));

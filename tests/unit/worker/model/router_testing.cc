@@ -27,7 +27,12 @@ RouterUnderTest::RouterUnderTest(const std::string& moe_text, int64_t d_model, b
   SWITCHYARD_CHECK(google::protobuf::TextFormat::ParseFromString(moe_text, &moe)) << moe_text;
   spec::FillRouterDefaults(/*steps=*/100, &moe);
   for (uint64_t i = 0; i < kVocab; ++i) frequency.push_back(1000 / (i + 1));
-  sizes = {.d_model = d_model, .experts = moe.experts(), .top_k = moe.top_k(), .layer = layer};
+  sizes = {.d_model = d_model,
+           .experts = moe.experts(),
+           .top_k = moe.top_k(),
+           .layer = layer,
+           .ordinal = 1,
+           .moe_layers = 2};
   properties = spec::PropertiesOf(moe);
   router = MakeRouter(moe, sizes,
                       {.store = store,
@@ -62,14 +67,24 @@ void RouterUnderTest::Widen(double factor) {
 }
 
 Routing RouterUnderTest::Route(const at::Tensor& hidden, const TokenFacts& facts, bool is_training,
-                               uint64_t step) const {
+                               uint64_t step, uint32_t top_k) const {
+  RouterState state;
+  state.history.push_back(
+      {.ordinal = 0,
+       .hidden = hidden.view({facts.sequences, facts.tokens_per_sequence, sizes.d_model}).flip(2)});
+  const auto mix = [](const at::Tensor& x, const at::Tensor&, const at::Tensor& weights) {
+    return x * weights.sum(1, /*keepdim=*/true).to(x.scalar_type());
+  };
   return router->Route({.hidden = hidden,
                         .tokens = facts,
                         .layer = sizes.layer,
                         .is_training = is_training,
                         .random = RandomKey::For(4, "router_noise").With(sizes.layer).With(step),
                         .step = step,
-                        .counts = is_training});
+                        .top_k = top_k,
+                        .counts = is_training,
+                        .state = &state,
+                        .mix = mix});
 }
 
 Routing RouterUnderTest::Route(const at::Tensor& hidden, bool is_training, uint64_t step) const {

@@ -29,8 +29,10 @@ struct RouterUnderTest {
   // Scores far apart, so that differences show and small steps change no choice.
   void Widen(double factor);
 
+  // As the second MoE layer, behind one whose hidden states are those of `hidden`, turned around;
+  // experts give back what they get. `top_k`: as in RouterInput.
   Routing Route(const at::Tensor& hidden, const TokenFacts& facts, bool is_training = false,
-                uint64_t step = 3) const;
+                uint64_t step = 3, uint32_t top_k = 0) const;
   // One sequence of tokens 0.
   Routing Route(const at::Tensor& hidden, bool is_training = false, uint64_t step = 3) const;
 

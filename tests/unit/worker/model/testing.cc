@@ -16,7 +16,33 @@ std::unique_ptr<LanguageModel> ModelOf(const std::string& run_text, uint32_t voc
   SWITCHYARD_CHECK(google::protobuf::TextFormat::ParseFromString(run_text, &run)) << run_text;
   spec::FillDefaults(&run);
   run.mutable_model()->clear_vocab();
-  return MakeModel(run, {.vocab_size = vocab});
+  DataFacts facts{.vocab_size = vocab};
+  for (uint64_t id = 0; id < vocab; ++id) facts.token_frequency.push_back(1000 / (id + 1));
+  return MakeModel(run, facts);
+}
+
+std::unique_ptr<LanguageModel> DoubleModelOf(const std::string& run_text, uint32_t vocab) {
+  auto model = ModelOf(run_text, vocab);
+  for (const auto& [name, tensor] : model->NamedParameters()) {
+    const bool is_trained = tensor.requires_grad();
+    tensor.set_data(tensor.detach().to(at::kDouble));
+    tensor.set_requires_grad(is_trained);
+  }
+  return model;
+}
+
+at::Tensor RandomTokens(int64_t rows, int64_t len, uint64_t seed, uint32_t vocab) {
+  at::Tensor tokens = at::empty({rows, len}, at::kLong);
+  const RandomKey key = RandomKey::For(seed, "tokens");
+  for (int64_t i = 0; i < tokens.numel(); ++i) {
+    tokens.data_ptr<int64_t>()[i] =
+        static_cast<int64_t>(RandomBelow(key, static_cast<uint64_t>(i), vocab));
+  }
+  return tokens;
+}
+
+void ClearGradients(const LanguageModel& model) {
+  for (const auto& [name, tensor] : model.NamedParameters()) tensor.mutable_grad() = at::Tensor();
 }
 
 void ToDouble(LanguageModel& model) {

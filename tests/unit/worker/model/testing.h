@@ -13,6 +13,15 @@ namespace switchyard::model {
 // The model of a RunSpec in protobuf text form.
 std::unique_ptr<LanguageModel> ModelOf(const std::string& run_text, uint32_t vocab);
 
+// The same with the parameters in float64; what is frozen stays frozen.
+std::unique_ptr<LanguageModel> DoubleModelOf(const std::string& run_text, uint32_t vocab);
+
+// [rows, len] int64 below `vocab`, from a fixed stream.
+at::Tensor RandomTokens(int64_t rows, int64_t len, uint64_t seed, uint32_t vocab);
+
+// Drops the gradients of all parameters.
+void ClearGradients(const LanguageModel& model);
+
 // Turns all parameters into float64, so that differences of formulas are not hidden by rounding.
 void ToDouble(LanguageModel& model);
 

@@ -47,7 +47,7 @@ data::TokenBatch Lopsided() {
   return batch;
 }
 
-// Micro-batches weigh by their tokens: 10 tokens at 4.0 and 90 at 2.0 make 2.2, not 3.0.
+// OP1: micro-batches weigh by their tokens: 10 tokens at 4.0 and 90 at 2.0 make 2.2, not 3.0.
 TEST(WindowRunner, WeighsMicroBatchesByTokens) {
   LinearModel split, whole;
   split.with_aux = whole.with_aux = true;
@@ -74,7 +74,7 @@ TEST(WindowRunner, WeighsSequenceLossesBySequences) {
   EXPECT_NEAR(runner.Run(Lopsided(), 0, WantRouting::kNo).aux[0].second, 3, 1e-6);
 }
 
-// Ten rows in passes of four: three passes, the short last one counted in full.
+// OP1: ten rows in passes of four: three passes, the short last one counted in full.
 TEST(WindowRunner, AppliesTheShortLastPass) {
   LinearModel model;
   WindowRunner runner(model, {.micro_batch = 4}, kCpu);
