@@ -41,7 +41,8 @@ bool Reducer::IsHead(const scheduler::Run& run, Epoch epoch) {
       head->second = std::max(head->second, other);
     }
   }
-  return epoch >= head->second;
+  const scheduler::Attempt* attempt = state_.FindAttempt(epoch);
+  return epoch >= head->second && (attempt == nullptr || !scheduler::IsRecovered(*attempt));
 }
 
 void Reducer::GoLive(const scheduler::AttemptRow& attempt) {

@@ -190,11 +190,11 @@ Decision On(const State& state, const Append& event, const Now& now) {
     if (line.seq <= acked || event.rank != 0) continue;
     switch (line.kind) {
       case LineFact::Kind::kHello:
-        draft.attempt(event.epoch).start_reported = true;
+        draft.attempt(event.epoch).start_reported = !IsRecovered(*attempt);
         break;
       case LineFact::Kind::kResume: {
         AttemptStatus& status = draft.attempt(event.epoch);
-        status.start_reported = true;
+        status.start_reported = !IsRecovered(*attempt);
         // As reported: a damaged checkpoint makes the trainer fall back to an older one.
         const bool is_assigned = SWITCHYARD_GUARD(X32, false);
         status.resumed_epoch = is_assigned ? attempt->row.resume_epoch : line.from;

@@ -74,6 +74,13 @@ struct Attempt {
   uint64_t step = 0;  // of its newest stored point
 };
 
+// It was lost to the record with a restore and came back (A12): the record gave it no slots. It is
+// an attempt of its run that another one may go on from, and never the head of the run's curve.
+inline bool IsRecovered(const Attempt& attempt) {
+  return attempt.status.state == AttemptState::kLost && !attempt.members.empty() &&
+         attempt.members[0].slots.empty();
+}
+
 enum class Contact : uint8_t { kUnknown = 1, kOnline = 2, kSuspect = 3, kLost = 4 };
 std::string_view Name(Contact contact);
 

@@ -658,7 +658,6 @@ TEST_P(StoreSuite, TakesBackAnAttemptOfAnEarlierGeneration) {
           MemberRow{.epoch = lost, .worker = MakeWorkerId(1), .state = MemberState::kLost},
           StreamRow{.epoch = lost}});
   Commit({MakeChunk(lost, "train/x", 1, {1, 2, 3}, {1, 2, 3}),
-          AttemptStatus{.epoch = lost, .state = AttemptState::kLost, .start_reported = true},
           StreamRow{.epoch = lost, .acked = 3, .declared_last = 3}});
   Reopen();
   EXPECT_THAT(StepsOf(Curve({.run = MakeRunId(1), .series = "train/x"}).points),

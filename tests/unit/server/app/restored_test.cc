@@ -103,7 +103,6 @@ TEST_F(RestoredTest, AnAttemptNewerThanTheBackupIsRecorded) {
   const auto again = Send(lost);
   ASSERT_TRUE(again.ok()) << again.status().ToString();
   EXPECT_EQ(again->committed, 2u);
-  EXPECT_TRUE(HasSummary(1, 2.5)) << "the newer one has not started";
 
   const auto attempts = Read<std::vector<store::AttemptInfo>>(
       [this](store::ReadStore& store) { return store.ListAttempts(run_); });
