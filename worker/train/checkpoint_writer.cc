@@ -14,6 +14,8 @@
 namespace switchyard::train {
 namespace {
 
+constexpr std::chrono::milliseconds kRoomPause{250};
+
 std::string CheckpointMembers(const CheckpointInfo& info) {
   const nlohmann::ordered_json json = {
       {"step", info.step}, {"digest", info.digest}, {"bytes", info.bytes}, {"path", info.path}};
@@ -27,11 +29,12 @@ std::string CheckpointMembers(const CheckpointInfo& info) {
 struct CheckpointWriter::State {
   Options options;
   EventSink& events;
-  std::optional<uint64_t> last_step;  // training thread
 
   std::mutex mu;
+  std::optional<uint64_t> last_step;  // guarded by mu
   std::condition_variable changed;
   std::optional<CheckpointContent> pending;  // guarded by mu
+  WhenFull when_full = WhenFull::kGiveUp;    // of the pending one; guarded by mu
   bool is_busy = false;                      // guarded by mu
   bool is_clean = false;                     // leftovers are gone; guarded by mu
   bool is_stopping = false;                  // guarded by mu
@@ -46,11 +49,26 @@ struct CheckpointWriter::State {
     }
   }
 
-  void Write(const CheckpointContent& content) {
-    const auto info = WriteCheckpoint(options.root, options.epoch, content, options.before_publish);
+  Result<CheckpointInfo> WriteWithPatience(const CheckpointContent& content, WhenFull when) {
+    const auto give_up = std::chrono::steady_clock::now() + options.room_limit;
+    while (true) {
+      auto info = WriteCheckpoint(options.root, options.epoch, content, options.before_publish);
+      const bool is_full = info.status().code() == Code::kResourceExhausted;
+      if (!is_full || when == WhenFull::kGiveUp || options.is_alone ||
+          std::chrono::steady_clock::now() >= give_up) {
+        return info;
+      }
+      std::this_thread::sleep_for(kRoomPause);
+    }
+  }
+
+  void Write(const CheckpointContent& content, WhenFull when) {
+    const auto info = WriteWithPatience(content, when);
     if (!info.ok()) {
       events.Log(StrCat("checkpoint of step ", content.progress.step,
                         " not written: ", info.status().message()));
+      const std::lock_guard lock(mu);
+      last_step.reset();
       return;
     }
     events.Line("ckpt", CheckpointMembers(*info));
@@ -71,9 +89,10 @@ struct CheckpointWriter::State {
       changed.wait(lock, [this] { return pending || is_stopping; });
       if (!pending) return;
       const CheckpointContent content = *std::move(pending);
+      const WhenFull when = when_full;
       pending.reset();
       lock.unlock();
-      Write(content);
+      Write(content, when);
       lock.lock();
       is_busy = false;
       changed.notify_all();
@@ -105,12 +124,13 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
-bool CheckpointWriter::Submit(CheckpointContent content) {
+bool CheckpointWriter::Submit(CheckpointContent content, WhenFull when_full) {
   {
     const std::lock_guard lock(state_->mu);
     if (state_->is_busy) return false;
     state_->last_step = content.progress.step;
     state_->pending = std::move(content);
+    state_->when_full = when_full;
     state_->is_busy = true;
   }
   state_->changed.notify_all();
@@ -122,7 +142,10 @@ bool CheckpointWriter::WaitIdle(std::chrono::milliseconds limit) {
   return state_->changed.wait_for(lock, limit, [this] { return !state_->is_busy; });
 }
 
-std::optional<uint64_t> CheckpointWriter::last_step() const { return state_->last_step; }
+std::optional<uint64_t> CheckpointWriter::last_step() const {
+  const std::lock_guard lock(state_->mu);
+  return state_->last_step;
+}
 
 std::vector<std::string> ChooseExpired(const std::vector<StoredCheckpoint>& stored,
                                        const CheckpointWriter::Options& options) {

@@ -36,6 +36,9 @@ class CheckpointWriter {
     // Called when a checkpoint is whole on disk and gets its name next; does not return when this
     // attempt may no longer publish one. Empty: nothing to ask.
     std::function<void()> before_publish;
+    // How long a checkpoint that must not be missed waits for room on a full disk, where somebody
+    // else removes old ones.
+    std::chrono::milliseconds room_limit = std::chrono::seconds(20);
     // How long the destructor waits for a checkpoint that is being written.
     std::chrono::milliseconds close_limit = std::chrono::minutes(5);
   };
@@ -46,11 +49,14 @@ class CheckpointWriter {
   // process.
   ~CheckpointWriter();
 
+  // Of a checkpoint for which there is no room: another comes soon, or this is one that a run ends
+  // with or is told to keep.
+  enum class WhenFull { kGiveUp, kWait };
   // False while the previous one is still being written: the caller keeps training and tries again.
-  bool Submit(CheckpointContent content);
+  bool Submit(CheckpointContent content, WhenFull when_full = WhenFull::kGiveUp);
   // Waits until nothing is being written; false after `limit`.
   bool WaitIdle(std::chrono::milliseconds limit);
-  // The newest that was written or tried: the same step is not written twice.
+  // The newest that is written or under way, none after one that failed: no step is written twice.
   std::optional<uint64_t> last_step() const;
 
  private:

@@ -347,7 +347,8 @@ class TrainLoop {
            SecondsSince(last_checkpoint_) * 1000 >= static_cast<double>(checkpoint_every_ms_);
   }
 
-  void SubmitCheckpoint() {
+  void SubmitCheckpoint(
+      CheckpointWriter::WhenFull when_full = CheckpointWriter::WhenFull::kGiveUp) {
     if (checkpoints_ == nullptr || checkpoints_->last_step() == progress_.step) return;
     CheckpointContent content{.run_key = setup_.attempt.run_key(),
                               .progress = progress_,
@@ -360,13 +361,15 @@ class TrainLoop {
       named.emplace_back(StrCat(kTelemetryPrefix, name), tensor);
     }
     content.memory = HostCopies(named);
-    if (checkpoints_->Submit(std::move(content))) last_checkpoint_ = Clock::now();
+    if (checkpoints_->Submit(std::move(content), when_full)) last_checkpoint_ = Clock::now();
   }
 
   // One that must not be skipped because another is under way: the last one, or one to be kept.
   void SubmitFinalCheckpoint() {
     if (checkpoints_ == nullptr) return;
-    if (checkpoints_->WaitIdle(kCheckpointLimit)) SubmitCheckpoint();
+    if (checkpoints_->WaitIdle(kCheckpointLimit)) {
+      SubmitCheckpoint(CheckpointWriter::WhenFull::kWait);
+    }
     if (!checkpoints_->WaitIdle(kCheckpointLimit)) {
       setup_.events.Log(StrCat("the checkpoint of step ", progress_.step,
                                " is not written after 5 minutes, giving it up"));

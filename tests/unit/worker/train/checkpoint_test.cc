@@ -222,6 +222,31 @@ TEST_F(CheckpointTest, AHangingFileSystemHoldsUpNoEnd) {
   EXPECT_EQ(ListCheckpoints(root_, "key").size(), 1u);
 }
 
+// Somebody else removes old ones: the last checkpoint of a run waits for its room, another does
+// not, and the step of one that failed may be tried again.
+TEST_F(CheckpointTest, OnlyTheLastOneWaitsForRoom) {
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto limit = [&](rlim_t bytes) {
+    rlimit changed = before;
+    changed.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &changed);
+  };
+  SilentSink events;
+  CheckpointWriter writer({.root = root_, .epoch = 1, .run_key = "key", .is_alone = false}, events);
+  limit(64);
+  EXPECT_TRUE(writer.Submit(Content(1)));
+  EXPECT_TRUE(writer.WaitIdle(std::chrono::seconds(10)));
+  EXPECT_FALSE(writer.last_step().has_value());
+  EXPECT_TRUE(writer.Submit(Content(1), CheckpointWriter::WhenFull::kWait));
+  EXPECT_FALSE(writer.WaitIdle(std::chrono::milliseconds(300)));
+  limit(before.rlim_cur);
+  EXPECT_TRUE(writer.WaitIdle(std::chrono::seconds(10)));
+  EXPECT_EQ(writer.last_step(), 1u);
+  EXPECT_TRUE(ReadCheckpoint(StrCat(root_, "/1-1"), "key").ok());
+}
+
 StoredCheckpoint Stored(uint64_t step, std::optional<double> objective) {
   return {.path = StrCat("1-", step), .epoch = 1, .step = step, .objective = objective};
 }
