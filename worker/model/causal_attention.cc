@@ -21,8 +21,8 @@ using torch::autograd::variable_list;
 // Scores of so many rows of so many heads are computed at a time: products large enough to pay,
 // with what lies between them still in a core's cache. Half of what is beyond the diagonal is
 // computed for nothing.
-constexpr int64_t kBlockRows = 128;
-constexpr int64_t kBlockHeads = 4;
+constexpr int64_t kBlockRows = 64;
+constexpr int64_t kBlockHeads = 8;
 
 // Everything by head [heads, T, width], contiguous; `heads` over the batch.
 struct Heads {
@@ -31,6 +31,8 @@ struct Heads {
 
   int64_t count() const { return q.size(0); }
   int64_t length() const { return q.size(1); }
+  // At a time; fewer where there are few, so that there is work for every thread.
+  int64_t block() const { return std::clamp<int64_t>(count() / kBlockHeads, 1, kBlockHeads); }
 };
 
 at::Tensor ByHead(const at::Tensor& x) {
@@ -57,18 +59,18 @@ struct Block {
 // Calls task(blocks of the same heads, by row) for all heads, on all threads.
 template <typename Task>
 void ForHeads(const Heads& in, const Task& task) {
-  const int64_t groups = (in.count() + kBlockHeads - 1) / kBlockHeads;
+  const int64_t block = in.block(), groups = (in.count() + block - 1) / block;
   at::parallel_for(0, groups, 1, [&](int64_t first, int64_t last) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     for (int64_t group = first; group < last; ++group) {
-      const int64_t head = group * kBlockHeads;
-      task(head, std::min(kBlockHeads, in.count() - head));
+      const int64_t head = group * block;
+      task(head, std::min(block, in.count() - head));
     }
   });
 }
 
 at::Tensor ScoreBuffer(const Heads& in) {
-  return at::empty({kBlockHeads * std::min(kBlockRows, in.length()) * in.length()}, in.q.options());
+  return at::empty({in.block() * std::min(kBlockRows, in.length()) * in.length()}, in.q.options());
 }
 
 // The weights of a block, in `buffer`.

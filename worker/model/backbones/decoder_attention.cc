@@ -61,8 +61,14 @@ class GroupedAttention final : public DecoderAttention {
 
   at::Tensor Forward(const at::Tensor& x, const Rotary* rotary) const override {
     const int64_t B = x.size(0), T = x.size(1);
-    at::Tensor q = Project(x, q_, q_norm_, heads_), k = Project(x, k_, k_norm_, kv_heads_),
-               v = Project(x, v_, at::Tensor(), kv_heads_);
+    // One product for all three: wide ones are faster.
+    const at::Tensor all =
+        Linear(x, at::cat({q_.weight, k_.weight, v_.weight}),
+               q_.bias.defined() ? at::cat({q_.bias, k_.bias, v_.bias}) : at::Tensor(), products_);
+    const int64_t inner = heads_ * head_dim_, inner_kv = kv_heads_ * head_dim_;
+    at::Tensor q = Split(all.narrow(2, 0, inner), q_norm_, heads_),
+               k = Split(all.narrow(2, inner, inner_kv), k_norm_, kv_heads_),
+               v = Split(all.narrow(2, inner + inner_kv, inner_kv), at::Tensor(), kv_heads_);
     if (rotary != nullptr) {
       q = (*rotary)(q);
       k = (*rotary)(k);
@@ -79,12 +85,10 @@ class GroupedAttention final : public DecoderAttention {
   }
 
  private:
-  // [B, heads, T, head_dim]
-  at::Tensor Project(const at::Tensor& x, const Projection& projection, const at::Tensor& norm,
-                     int64_t heads) const {
-    at::Tensor y = Linear(x, projection.weight, projection.bias, products_);
+  // [B, T, heads * head_dim] as [B, heads, T, head_dim].
+  at::Tensor Split(at::Tensor y, const at::Tensor& norm, int64_t heads) const {
     if (norm.defined() && !is_per_head_) y = Normed(y, norm, eps_);
-    y = y.view({x.size(0), x.size(1), heads, head_dim_});
+    y = y.unflatten(2, {heads, head_dim_});
     if (norm.defined() && is_per_head_) y = Normed(y, norm, eps_);
     if (clip_ > 0) y = y.clamp(-clip_, clip_);
     return y.transpose(1, 2);
