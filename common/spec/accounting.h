@@ -9,7 +9,7 @@ enum Tokens : int;
 
 namespace switchyard::spec {
 
-// Parameters and FLOPs by the one rule of models.md 2.10 (docs/accounting.md): every tensor once
+// Parameters and FLOPs by the one rule of models.md 2.10: every tensor once
 // (tied once), buffers not; forward FLOPs of one token at full length. What a pass computes
 // besides, and what train.recompute makes it compute again, is overhead and not counted.
 struct Accounting {

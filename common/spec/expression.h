@@ -10,7 +10,7 @@
 
 namespace switchyard::spec {
 
-// The expression language of constraints, `where` and result filters (docs/spec.md):
+// The expression language of constraints, `where` and result filters (docs/spec-reference.md):
 //   paths and axis names          model.moe.top_k   arm
 //   series                        valid/bits_per_byte   (`a/b` is a series, `a / b` a division)
 //   numbers, "text", true, false  -7.5e-05

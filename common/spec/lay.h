@@ -16,7 +16,8 @@ class Message;
 namespace switchyard::spec {
 
 // Lays nodes on messages by their descriptors: a mapping on a message, a list on a repeated field,
-// a scalar by the field's type (docs/spec.md). Collects faults and goes on. One thread at a time.
+// a scalar by the field's type (docs/spec-reference.md). Collects faults and goes on. One thread at
+// a time.
 class Layer {
  public:
   // `file_name` stands before line and column, or alone for nodes without a line.

@@ -10,7 +10,7 @@ class RunSpec;
 
 namespace switchyard::spec {
 
-// Names for `preset`, in the order of docs/spec.md.
+// Names for `preset`, in the order of docs/spec-reference.md.
 std::vector<std::string> PresetNames();
 // The fragment of that name; false when there is none.
 bool LoadPreset(std::string_view name, v1::RunSpec* out);

@@ -22,10 +22,10 @@ struct Override {
   std::string value;
 };
 
-// Reads a sweep file (docs/spec.md): YAML text into a SweepSpec, with preset, base and overrides
-// kept apart as written. Types come from the field. Returns the faults; `out` is whole only when
-// there are none. Never throws. `text` over 1 MiB, anchors, aliases, tags, null, duplicate keys,
-// more than 64 levels or 100,000 nodes are faults.
+// Reads a sweep file (docs/spec-reference.md): YAML text into a SweepSpec, with preset, base and
+// overrides kept apart as written. Types come from the field. Returns the faults; `out` is whole
+// only when there are none. Never throws. `text` over 1 MiB, anchors, aliases, tags, null,
+// duplicate keys, more than 64 levels or 100,000 nodes are faults.
 std::vector<Fault> ReadSweepYaml(std::string_view file_name, std::string_view text,
                                  const std::vector<Override>& overrides, v1::SweepSpec* out);
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-// Live routing statistics as pure functions of what a router said (analyses.md section 10,
-// docs/metrics.md): float64 throughout, padding left out. Dimensions: N tokens, K choices per
-// token, E experts. f_e = c_e / sum c is the share of expert e in the assignments that were kept.
+// Live routing statistics as pure functions of what a router said (analyses.md section 10):
+// float64 throughout, padding left out. Dimensions: N tokens, K choices per token, E experts. f_e =
+// c_e / sum c is the share of expert e in the assignments that were kept.
 namespace switchyard::eval {
 
 // One layer, one batch of training; row-major, borrowed.

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-// Definitions of language-modelling metrics (data.md 9.1, docs/metrics.md). Sums first, one
+// Definitions of language-modelling metrics (data.md 9.1). Sums first, one
 // division and one exponential at the end; the unit is part of the name.
 namespace switchyard::eval {
 

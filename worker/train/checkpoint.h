@@ -18,7 +18,7 @@ namespace switchyard::model {
 class LanguageModel;
 }
 
-// Checkpoints (docs/checkpoints.md): one folder `<epoch>-<step>` holding
+// Checkpoints: one folder `<epoch>-<step>` holding
 //   model.safetensors  parameters and buffers by full name
 //   state.safetensors  Adam moments and segment memory
 //   state.json         step, cursor, counters

@@ -7,7 +7,7 @@ namespace switchyard::train {
 enum class DecayKind { kConstant, kCosine };
 
 // The learning rate as a function of the update's number, one tick per update whatever the number
-// of micro-batches (models.md 2.3, docs/training.md). Immutable.
+// of micro-batches (models.md 2.3). Immutable.
 struct LrSchedule {
   double peak = 0;
   DecayKind decay = DecayKind::kConstant;

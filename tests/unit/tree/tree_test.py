@@ -49,6 +49,20 @@ class Tree(unittest.TestCase):
         names = {p.split("/")[0] for p in tracked("")}
         self.assertEqual({n for n in names if not n.startswith(".")} - TOP_LEVEL, set())
 
+    def test_pages_that_are_named_exist(self):
+        bad = []
+        for path in tracked(""):
+            if (ROOT / path).is_symlink() or path.endswith((".png", ".json", ".safetensors")):
+                continue
+            text = (ROOT / path).read_text(errors="replace")
+            named = {name for name in re.findall(r"(?<![\w/.-])docs/[\w-]+\.md", text)}
+            bad += [f"{path} names {name}" for name in named if not (ROOT / name).is_file()]
+            if path.endswith(".md"):
+                for target in re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", text):
+                    if not ((ROOT / path).parent / target).exists():
+                        bad.append(f"{path} links to {target}")
+        self.assertEqual(bad, [])
+
     def test_includes_never_point_upwards(self):
         bad = []
         for path in tracked(".h", ".cc", ".cu"):

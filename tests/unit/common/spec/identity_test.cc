@@ -15,7 +15,7 @@ namespace pb = ::switchyard::v1;
 
 std::string Digest(char digit) { return StrCat("sha256:", std::string(64, digit)); }
 
-// The table of docs/spec.md, row by row.
+// The table of docs/spec-reference.md, row by row.
 TEST(ReuseOf, FollowsTheStateOfTheNewestRun) {
   const auto reuse = [](PriorState state, bool has_checkpoint = false,
                         pb::RunKind kind = pb::RUN_KIND_TRAIN) {
