@@ -347,6 +347,7 @@ void Trainer::Begin() {
     return End(69, false);
   }
   Emit(LineKind::kHello, 0, 0);
+  ForgetUnrecorded(dir->resume_path);
   if (!dir->resume_path.empty()) {
     // The assigned checkpoint, else an older one that is whole, else from the start.
     const auto& files = w_.stores[h_.store];
@@ -376,6 +377,22 @@ void Trainer::Begin() {
   }
   step_time_ = w_.random.Between(kSec, 12 * kSec);
   Step();
+}
+
+// As the trainer's loop does: earlier attempts' checkpoints behind the assigned one.
+void Trainer::ForgetUnrecorded(const std::string& assigned) {
+  auto& files = w_.stores[h_.store];
+  std::pair<Epoch, uint64_t> newest;
+  if (const auto found = files.find(assigned); found != files.end()) {
+    newest = {found->second.epoch, found->second.step};
+  } else if (!assigned.empty()) {
+    return;
+  }
+  std::erase_if(files, [&](const auto& entry) {
+    const CheckpointFile& file = entry.second;
+    return file.run == run_ && file.epoch.value < key_.epoch &&
+           std::pair(file.epoch, file.step) > newest;
+  });
 }
 
 void Trainer::Step() {

@@ -252,6 +252,7 @@ class Trainer {
   void Checkpoint(Work then);
   void Emit(LineKind kind, uint64_t step, uint64_t value);
   void Stop(bool with_checkpoint);
+  void ForgetUnrecorded(const std::string& assigned);
   void End(int code, bool complete);
   void Exit(int code, int signal);
   bool MustBeGone();

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -206,10 +207,10 @@ class TrainLoop {
   }
 
   Ending Run() {
+    if (checkpoints_ != nullptr && !setup_.attempt.run_id().empty()) RemoveUnrecorded();
     if (const Status status = Resume(); !status.ok()) {
       return Finish({.code = ExitCode::kData, .reason = status.message()});
     }
-    if (checkpoints_ != nullptr && !setup_.attempt.run_id().empty()) RemoveUnrecorded();
     setup_.events.Scalars(progress_.step, setup_.model_facts);
     last_checkpoint_ = Clock::now();
     if (progress_.owes_evaluation && !Evaluate()) return Stop();
@@ -417,20 +418,27 @@ class TrainLoop {
     return Begin();
   }
 
-  // Earlier attempts' checkpoints that are newer than the one assigned: the assigned one is the
-  // newest that the record has, so these were not announced in time, and nobody else knows of them.
+  // Earlier attempts' checkpoints that are newer than the one assigned, which is the newest that
+  // the record has: they were not announced in time, and nobody else knows of them. Before any is
+  // read: a run that fell back to one of them would have a curve with a hole, where the record ends
+  // and the checkpoint begins.
   void RemoveUnrecorded() {
-    const std::string& root = setup_.attempt.checkpoint_dir();
-    const std::vector<StoredCheckpoint> stored = ListCheckpoints(root, setup_.attempt.run_key());
-    const std::string& assigned = setup_.attempt.resume_checkpoint();
-    auto first = stored.begin();
-    if (!assigned.empty()) {
-      // From another folder, or unreadable: nothing here can be told to be newer.
-      first = std::ranges::find(stored, assigned, &StoredCheckpoint::path);
-      if (first != stored.end()) ++first;
+    std::pair<uint64_t, uint64_t> newest{0, 0};  // epoch, step
+    if (const std::string& assigned = setup_.attempt.resume_checkpoint(); !assigned.empty()) {
+      const std::vector<std::string> parts =
+          StrSplit(std::filesystem::path(assigned).filename().string(), '-');
+      if (parts.size() != 2) return;
+      const auto epoch = ParseUint64(parts[0]), step = ParseUint64(parts[1]);
+      if (!epoch || !step) return;
+      newest = {*epoch, *step};
     }
-    for (; first != stored.end() && first->epoch < setup_.attempt.epoch(); ++first) {
-      const Status status = RemoveTree(first->path);
+    for (const StoredCheckpoint& stored :
+         ListCheckpoints(setup_.attempt.checkpoint_dir(), setup_.attempt.run_key())) {
+      if (std::pair(stored.epoch, stored.step) <= newest ||
+          stored.epoch >= setup_.attempt.epoch()) {
+        continue;
+      }
+      const Status status = RemoveTree(stored.path);
       if (!status.ok()) setup_.events.Log(StrCat("unrecorded checkpoint: ", status.message()));
     }
   }

@@ -464,13 +464,23 @@ TEST_F(LoopTest, RemovesNothingThatTheRecordHas) {
   EXPECT_EQ(second_sink.series["train/nats_per_token"].begin()->first, 11u);
   EXPECT_THAT(steps(), ElementsAre("1-5", "1-10", "2-30"));
 
-  // From the start: none was ever recorded.
+  // Nor does it fall back to one of them when the assigned one cannot be read.
   attempt_.set_epoch(3);
+  attempt_.set_resume_checkpoint(root_ + "/1-10");
+  std::filesystem::resize_file(root_ + "/1-10/model.safetensors", 100);
+  StubModel fallen(kVocab);
+  RecordingSink fallen_sink;
+  Train(fallen, fallen_sink, never_);
+  EXPECT_THAT(fallen_sink.lines["resume"], HasSubstr("\"from\":\"1\",\"step\":5"));
+  EXPECT_THAT(steps(), ElementsAre("1-5", "1-10", "3-30"));
+
+  // From the start: none was ever recorded.
+  attempt_.set_epoch(4);
   attempt_.clear_resume_checkpoint();
   StubModel third(kVocab);
   RecordingSink third_sink;
   Train(third, third_sink, never_);
-  EXPECT_THAT(steps(), ElementsAre("3-30"));
+  EXPECT_THAT(steps(), ElementsAre("4-30"));
 }
 
 // A diverged run ends as an observation, with the step that shows it.
