@@ -26,6 +26,8 @@ void World::LoseTail(uint64_t groups) {
     ++image.tail;
   }
   image.boot = boot;
+  // What no sentinel has witnessed was told to nobody: such an epoch may be given again.
+  if (image.tail >= sentinel) last_assigned = {image.last_epoch};
   for (const auto& [epoch, lines] : had) {
     const auto kept = image.attempts.find(epoch);
     if (kept == image.attempts.end() || kept->second.lines.size() < lines) {
