@@ -392,6 +392,30 @@ struct MixFunction : Function<MixFunction> {
   }
 };
 
+// The activation of `h` [.., H]: [.., F], in `h`'s type or a wider one.
+at::Tensor Activate(FeedForwardKind kind, const at::Tensor& h, int64_t F) {
+  switch (kind) {
+    case FeedForwardKind::kRelu:
+      return at::relu(h);
+    case FeedForwardKind::kSwiglu: {
+      const at::Tensor wide = h.to(WideType(h.scalar_type()));
+      return at::silu(wide.narrow(1, 0, F)) * wide.narrow(1, F, F);
+    }
+    case FeedForwardKind::kGelu:
+      return at::gelu(h);
+    case FeedForwardKind::kSilu:
+      return at::silu(h);
+    case FeedForwardKind::kStatic:
+      break;
+  }
+  return h;
+}
+
+// Whether the products of all experts are one kernel: it takes bfloat16 in rows of 16 bytes.
+bool UsesGroups(at::ScalarType type, const Plan& plan, int64_t D, int64_t F) {
+  return type == at::kBFloat16 && !plan.slots.empty() && D % 8 == 0 && F % 8 == 0;
+}
+
 // The same from ATen operations and their gradients, for tensors that are not the kernels'. Every
 // gather reads no row twice (but for the row of zeros, whose gradient nobody wants): the sums of
 // its backward pass have one term each, so that their order does not matter.
@@ -402,11 +426,18 @@ at::Tensor MixByAten(const at::Tensor& x, const Assignment& assignment, const Ex
   const int64_t F = experts.w_out.size(2);
   const Plan plan = MakePlan(ids.cpu().contiguous(), E, RowCounts::kAny);
   const auto P = static_cast<int64_t>(plan.slots.size());
-  std::vector<int64_t> sizes(static_cast<size_t>(E));
-  for (size_t e = 0; e < sizes.size(); ++e) sizes[e] = plan.offsets[e + 1] - plan.offsets[e];
+  const bool is_grouped = UsesGroups(type, plan, D, F);
+  // Of one part each expert, or all experts' rows as one.
+  std::vector<int64_t> sizes = {P};
+  if (!is_grouped) {
+    sizes.clear();
+    for (size_t e = 0; e + 1 < plan.offsets.size(); ++e) {
+      sizes.push_back(plan.offsets[e + 1] - plan.offsets[e]);
+    }
+  }
 
   std::vector<at::Tensor> inputs;
-  if (plan.is_dense) {
+  if (plan.is_dense && !is_grouped) {
     inputs.assign(static_cast<size_t>(E), x.to(type));
   } else {
     const at::Tensor slots = at::tensor(plan.slots, at::kLong).to(x.device());
@@ -419,36 +450,37 @@ at::Tensor MixByAten(const at::Tensor& x, const Assignment& assignment, const Ex
     masks = InnerMask(dropout, plan, K, F).to(x.device()).eq(0).split_with_sizes(sizes);
     scale = DropoutScale(dropout.stream.rate);
   }
-  const std::vector<at::Tensor> in = experts.w_in.to(type).unbind();
-  const std::vector<at::Tensor> out = experts.w_out.to(type).unbind();
-  const std::vector<at::Tensor> b_in =
-      experts.b_in.defined() ? experts.b_in.unbind() : std::vector<at::Tensor>();
-  const std::vector<at::Tensor> b_out =
-      experts.b_out.defined() ? experts.b_out.unbind() : std::vector<at::Tensor>();
+  at::Tensor ends, expert_of_row;  // grouped
+  if (is_grouped) {
+    const std::vector<int32_t> last(plan.offsets.begin() + 1, plan.offsets.end());
+    ends = at::tensor(last, at::kInt).to(x.device());
+    std::vector<int64_t> expert(static_cast<size_t>(P));
+    for (int64_t e = 0; e < E; ++e) {
+      std::fill(expert.begin() + plan.offsets[static_cast<size_t>(e)],
+                expert.begin() + plan.offsets[static_cast<size_t>(e) + 1], e);
+    }
+    expert_of_row = at::one_hot(at::tensor(expert, at::kLong), E).to(x.device());
+  }
+  const at::Tensor in = experts.w_in.to(type), out = experts.w_out.to(type);
+  // rows matrices[e]^T + bias[e] of part `e`.
+  const auto product = [&](const at::Tensor& rows, const at::Tensor& matrices,
+                           const at::Tensor& bias, size_t e) {
+    if (is_grouped) {
+      const at::Tensor y = at::_grouped_mm(rows, matrices.transpose(1, 2), ends);
+      // By a matrix: a gather's gradient is added up in no fixed order on some devices.
+      return bias.defined() ? y + at::mm(expert_of_row.to(bias.scalar_type()), bias) : y;
+    }
+    const auto i = static_cast<int64_t>(e);
+    const at::Tensor y = at::mm(rows, matrices[i].t());
+    return bias.defined() ? y + bias[i] : y;
+  };
   std::vector<at::Tensor> parts;
   for (size_t e = 0; e < sizes.size(); ++e) {
-    at::Tensor h = at::mm(inputs[e], in[e].t());
-    switch (experts.kind) {
-      case FeedForwardKind::kRelu:
-        h = at::relu(b_in.empty() ? h : h + b_in[e]);
-        if (!masks.empty()) h = h.masked_fill(masks[e], 0.0) * scale;
-        break;
-      case FeedForwardKind::kSwiglu: {
-        const at::Tensor wide = h.to(WideType(type));
-        h = at::silu(wide.narrow(1, 0, F)) * wide.narrow(1, F, F);
-        break;
-      }
-      case FeedForwardKind::kGelu:
-        h = at::gelu(h);
-        break;
-      case FeedForwardKind::kSilu:
-        h = at::silu(h);
-        break;
-      case FeedForwardKind::kStatic:
-        break;
+    at::Tensor h = Activate(experts.kind, product(inputs[e], in, experts.b_in, e), F);
+    if (!masks.empty() && experts.kind == FeedForwardKind::kRelu) {
+      h = h.masked_fill(masks[e], 0.0) * scale;
     }
-    const at::Tensor y = at::mm(h.to(type), out[e].t());
-    parts.push_back(b_out.empty() ? y : (y + b_out[e]).to(type));
+    parts.push_back(product(h.to(type), out, experts.b_out, e).to(type));
   }
   parts.push_back(at::zeros({1, D}, x.options().dtype(type)));
   // A slot that is not routed takes the row of zeros, which is the last one.
