@@ -67,8 +67,7 @@ class World {
   // Its newest attempt ends complete, with all of its lines stored.
   Decision Succeed(RunId run) {
     const Attempt& attempt = AttemptOf(run);
-    return Beat(attempt.row.worker,
-                {Exit(run, 0, EndClass::kOk, true, attempt.streams[0].acked)},
+    return Beat(attempt.row.worker, {Exit(run, 0, EndClass::kOk, true, attempt.streams[0].acked)},
                 /*applied=*/false);
   }
   // The next line of its newest attempt announces a checkpoint.
