@@ -450,10 +450,13 @@ at::Tensor MixByAten(const at::Tensor& x, const Assignment& assignment, const Ex
     masks = InnerMask(dropout, plan, K, F).to(x.device()).eq(0).split_with_sizes(sizes);
     scale = DropoutScale(dropout.stream.rate);
   }
-  at::Tensor ends, expert_of_row;  // grouped
+  at::Tensor ends;           // grouped
+  at::Tensor expert_of_row;  // grouped, with biases
   if (is_grouped) {
     const std::vector<int32_t> last(plan.offsets.begin() + 1, plan.offsets.end());
     ends = at::tensor(last, at::kInt).to(x.device());
+  }
+  if (is_grouped && (experts.b_in.defined() || experts.b_out.defined())) {
     std::vector<int64_t> expert(static_cast<size_t>(P));
     for (int64_t e = 0; e < E; ++e) {
       std::fill(expert.begin() + plan.offsets[static_cast<size_t>(e)],

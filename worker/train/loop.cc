@@ -58,6 +58,16 @@ std::string Members(const nlohmann::ordered_json& object) {
   return text.substr(1, text.size() - 2);
 }
 
+// (epoch, step) of a checkpoint by the name of its folder, `<epoch>-<step>`.
+std::optional<std::pair<uint64_t, uint64_t>> PlaceOf(const std::string& path) {
+  const std::vector<std::string> parts =
+      StrSplit(std::filesystem::path(path).filename().string(), '-');
+  if (parts.size() != 2) return std::nullopt;
+  const auto epoch = ParseUint64(parts[0]), step = ParseUint64(parts[1]);
+  if (!epoch || !step) return std::nullopt;
+  return std::pair(*epoch, *step);
+}
+
 data::Split ToSplit(pb::Split split) {
   switch (split) {
     case pb::SPLIT_TRAIN:
@@ -397,15 +407,11 @@ class TrainLoop {
     const std::string& assigned = setup_.attempt.resume_checkpoint();
     if (assigned.empty()) return Begin();
     std::vector<std::string> candidates = {assigned};
-    uint64_t step_max = UINT64_MAX;
+    // No candidate may be ahead of what was assigned.
+    const auto place = PlaceOf(assigned);
+    const uint64_t step_max = place ? place->second : UINT64_MAX;
     const std::string root = std::filesystem::path(assigned).parent_path().string();
     const std::vector<StoredCheckpoint> stored = ListCheckpoints(root, setup_.attempt.run_key());
-    // `<epoch>-<step>`: no candidate may be ahead of what was assigned.
-    const std::string name = std::filesystem::path(assigned).filename().string();
-    const size_t dash = name.find('-');
-    if (dash != std::string::npos) {
-      step_max = ParseUint64(std::string_view(name).substr(dash + 1)).value_or(UINT64_MAX);
-    }
     for (auto it = stored.rbegin(); it != stored.rend(); ++it) {
       if (it->step <= step_max && it->path != assigned) candidates.push_back(it->path);
     }
@@ -425,12 +431,9 @@ class TrainLoop {
   void RemoveUnrecorded() {
     std::pair<uint64_t, uint64_t> newest{0, 0};  // epoch, step
     if (const std::string& assigned = setup_.attempt.resume_checkpoint(); !assigned.empty()) {
-      const std::vector<std::string> parts =
-          StrSplit(std::filesystem::path(assigned).filename().string(), '-');
-      if (parts.size() != 2) return;
-      const auto epoch = ParseUint64(parts[0]), step = ParseUint64(parts[1]);
-      if (!epoch || !step) return;
-      newest = {*epoch, *step};
+      const auto place = PlaceOf(assigned);
+      if (!place) return;
+      newest = *place;
     }
     for (const StoredCheckpoint& stored :
          ListCheckpoints(setup_.attempt.checkpoint_dir(), setup_.attempt.run_key())) {
